@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from datetime import timedelta
 from io import StringIO
 from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
+import redis
 from django.core.management import CommandError, call_command
+from django.db import OperationalError
 from django.test import override_settings
 from django.utils import timezone
 
@@ -20,11 +23,12 @@ from agentstate import DurableAgent, ToolPolicy
 from agentstate.journals.valkey import ValkeySessions
 from sessions_app import actions
 from sessions_app.history import log
+from sessions_app.history.message_rows import RESULT_OF
 from sessions_app.mirror import contents, healing, live
 from sessions_app.mirror import sessions as mirror_sessions
 from sessions_app.mirror.live import MirrorThread
 from sessions_app.mirror.sessions import MirrorSessions
-from sessions_app.models import Checkpoint, Session, Status
+from sessions_app.models import Checkpoint, Message, Session, Status
 from tests import builders, sample_agents
 from tests.builders import SYSTEM, branch_of
 from tests.driving import desk
@@ -111,7 +115,7 @@ def test_the_stream_tells_each_call_again_when_it_has_ended(mirror: MirrorSessio
     history.reply(calls=[("lookup_policy", {"policy": "POL-7"})])
     session = history.save()
     mirror.update([session.pk])
-    history.finish(history.calls[-1], {"status": "active"})
+    history.finish(history.calls[-1], "It is active.")
     history.checkpoint("step")
     mirror.update([history.save().pk])
     told = entries(mirror, session)
@@ -122,10 +126,11 @@ def test_the_stream_tells_each_call_again_when_it_has_ended(mirror: MirrorSessio
     calls = [record for operation, record in told if operation == "call"]
     assert [(call["status"], call["result"]) for call in calls] == [
         ("planned", None),
-        ("done", {"status": "active"}),
+        ("done", "It is active."),
     ]
     [result] = [record for operation, record in told if operation == "message" and record["role"] == "tool"]
-    assert "active" in result["text"]  # though its call was told before
+    assert RESULT_OF in Message.objects.latest("position").body
+    assert result["text"] == "It is active."  # though its call was told before
 
 
 @pytest.mark.slow
@@ -161,7 +166,7 @@ def test_sessions_that_are_updated_together_are_written_as_each_is_alone(
     checkpoint = Checkpoint.objects.visible_on(branch_of(source)).last()
     assert checkpoint is not None
     for number in range(
-        mirror_sessions.AT_ONCE
+        mirror_sessions.TOGETHER
     ):  # they share what lies before the fork, and each has a fork of it
         forked = actions.fork(
             actor=SYSTEM,
@@ -177,11 +182,56 @@ def test_sessions_that_are_updated_together_are_written_as_each_is_alone(
         assert everything(mirror, session) == of_session
 
 
+def _rewound_twice() -> Session:
+    history = builders.History.of(builders.rewound(), step=1)
+    history.session.phase = "planning"
+    history.lookup()
+    checkpoint = Checkpoint.objects.filter(branch=branch_of(history.session)).latest("position")
+    session = history.save(status="paused")
+    return actions.rewind(actor=SYSTEM, session_id=session.pk, checkpoint_id=checkpoint.pk, reason="again")
+
+
+@pytest.mark.slow
+@pytest.mark.django_db
+def test_what_two_queries_find_of_sessions_that_share_it_is_written_once(
+    mirror: MirrorSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "MOST_RANGES", 1)
+    source = builders.done()
+    together = [_rewound_twice(), source, builders.fork_of(source)]
+    mirror.update([session.pk for session in together])
+    written = [(entries(mirror, session), messages(mirror, session)) for session in together]
+    monkeypatch.undo()
+    for session, of_session in zip(together, written, strict=True):
+        mirror.update([session.pk], anew=True)
+        assert (entries(mirror, session), messages(mirror, session)) == of_session
+
+
+@pytest.mark.django_db
+def test_of_a_step_with_many_calls_these_are_read_by_one_query(
+    mirror: MirrorSessions, django_assert_num_queries: Any
+) -> None:
+    history = builders.asked()
+    history.reply(calls=[("lookup_policy", {"policy": f"POL-{number}"}) for number in range(200)])
+    mirror.update([history.save().pk])
+    for call in history.calls:
+        history.finish(call, f"{call.call_id} is active.")
+    history.checkpoint("step")
+    session = history.save()
+    with django_assert_num_queries(7):
+        mirror.update([session.pk])
+    facts, written, told = everything(mirror, session)
+    answers = [record for (operation, _), record in told.items() if operation == "message"][-200:]
+    assert all("is active." in record["text"] for record in answers)
+    mirror.update([session.pk], anew=True)
+    assert everything(mirror, session)[:2] == (facts, written)
+
+
 @pytest.mark.django_db
 def test_what_is_new_of_many_sessions_is_read_by_as_few_queries_as_of_one(
     mirror: MirrorSessions, django_assert_num_queries: Any
 ) -> None:
-    histories = [builders.asked() for _ in range(mirror_sessions.AT_ONCE)]
+    histories = [builders.asked() for _ in range(mirror_sessions.TOGETHER)]
     for history in histories:
         history.reply(calls=[("lookup_policy", {"policy": "POL-7"})])
     keys = [history.save().pk for history in histories]
@@ -451,6 +501,35 @@ def test_a_mirror_that_is_up_to_date_costs_one_query(
     mirror.update([session.pk])
     with django_assert_num_queries(1):
         mirror.update([session.pk])
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "error", [OperationalError("it took too long"), redis.TimeoutError("it took too long")]
+)
+def test_a_session_that_takes_too_long_does_not_hold_up_the_others(
+    mirror: MirrorSessions, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    slow, *others = builders.paused(), builders.paused(), builders.failed()
+    facts_of = contents.facts
+
+    def facts(session: Session) -> dict[str, str]:
+        if session.pk == slow.pk:
+            raise error
+        return facts_of(session)
+
+    monkeypatch.setattr(mirror_sessions, "facts", facts)
+    monkeypatch.setattr(live, "close_old_connections", lambda: None)  # this test needs its own
+    thread = MirrorThread(lambda: mirror)
+    thread._stopped = Mock(is_set=lambda: False)  # which does not wait
+    thread.update(slow.pk)
+    for other in others:
+        thread.update(other.pk)
+    for _ in range(2):
+        due, thread._due = [*thread._due], {}
+        thread._work(mirror, due, heals=False)
+    assert slow.pk in thread._due
+    assert [state(mirror, other)["status"] for other in others] == ["paused", "failed"]
 
 
 # The thread

@@ -29,7 +29,7 @@ from sessions_app.finding import newest, search, search_index, search_masking, s
 from sessions_app.finding.search_words import call_text
 from sessions_app.history.log import PageRequest, Place, read_pages
 from sessions_app.management import synth
-from sessions_app.mirror.sessions import AT_ONCE
+from sessions_app.mirror.sessions import TOGETHER
 from sessions_app.models import Checkpoint, Message, Session, SessionTag, ToolCall
 from sessions_app.runtime import recovery
 from tests import builders
@@ -437,7 +437,7 @@ def test_what_the_mirror_reads_of_sessions_is_what_is_new(
         others = Session.objects.filter(position__gte=6, branch__isnull=False).select_related("branch")
         wanted = [
             PageRequest(session, Place(session.position - 3), session.position - 6)
-            for session in (long_session, *others.order_by("pk")[: AT_ONCE - 1])
+            for session in (long_session, *others.order_by("pk")[: TOGETHER - 1])
         ]
         with captured() as queries:
             pages = read_pages(wanted)

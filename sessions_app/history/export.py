@@ -140,7 +140,7 @@ def messages_json(rows: Collection[Message], calls: Iterable[ToolCall], *, mask:
 
 
 def model_calls_json(rows: Iterable[ModelCall], *, mask: Mask) -> list[Json]:
-    """No query of its own, as for the others."""
+    """Replies of the model. No query."""
     return [
         {
             "position": row.position,
@@ -158,6 +158,7 @@ def model_calls_json(rows: Iterable[ModelCall], *, mask: Mask) -> list[Json]:
 
 
 def checkpoints_json(rows: Iterable[Checkpoint], *, mask: Mask) -> list[Json]:
+    """Checkpoints. No query."""
     return [
         {
             "id": row.pk,
@@ -174,6 +175,7 @@ def checkpoints_json(rows: Iterable[Checkpoint], *, mask: Mask) -> list[Json]:
 
 
 def events_json(rows: Iterable[Event], *, mask: Mask) -> list[Json]:
+    """Events, those of people among them. No query."""
     return [
         {
             "position": row.position,

@@ -4,13 +4,13 @@ The records are those of `history.export`, so that the desk's JSON, `agent show 
 mirror tell everything in the same form.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from django.db.models import QuerySet
 
-from agentstate.names import ENDED_CALL_STATES
+from agentstate.names import ENDED_CALL_STATES, CheckpointKind
 from sessions_app.access.masking import Mask
 from sessions_app.history import export
 from sessions_app.history.message_rows import RESULT_OF
@@ -21,16 +21,18 @@ from sessions_app.models.rows import Ranges, visible
 Json = Any
 Entry = tuple[str, dict[str, Json]]
 Row = TypeVar("Row", Message, ModelCall, ToolCall, Checkpoint, Event)
-# Columns that no entry tells.
-_UNTOLD: Mapping[type, tuple[str, ...]] = {
+# Columns that are in no entry.
+_LEFT_OUT: Mapping[type, tuple[str, ...]] = {
     ModelCall: ("side_replies",),
     ToolCall: ("state",),
     Checkpoint: ("context", "keys", "counters", "tools", "totals"),
 }
-# Positions that are read at once, of all sessions together.
+# Positions of a page.
 PAGE = 500
-# Ranges of positions that one query reads.
+# Ranges of positions that one query reads: a compiled query takes a hundred values.
 MOST_RANGES = 32
+# Calls so few positions apart are read with what lies between them.
+NEAR = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +64,38 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """What is to be read of one session: the log behind a place, and its messages perhaps from further back.
+    """The next page of a session's log, behind a place.
 
-    :param messages_after: No further than the place.
+    :param step_began_at: The position behind which the messages of the step at the place lie. They are read, too, where
+        that step ends on the page.
     """
 
     session: Session
     place: Place
-    messages_after: int
+    step_began_at: int
 
-    def upto(self, positions: int) -> int:
-        return min(self.session.position, self.place.position + positions)
+    @property
+    def upto(self) -> int:
+        return min(self.session.position, self.place.position + PAGE)
 
-    def ranges(self, upto: int, *, after: int | None = None) -> Ranges:
-        after = self.place.position if after is None else after
-        return visible(self.session.current_branch, after=after, upto=upto)
+    @property
+    def positions(self) -> int:
+        return self.upto - self.place.position
+
+    def ranges(self, *, after: int | None = None) -> Ranges:
+        after = self.place.position if after is None else min(after, self.place.position)
+        return visible(self.session.current_branch, after=after, upto=self.upto)
+
+    def ranges_around(self, positions: Iterable[int]) -> Ranges:
+        """Where the rows of these positions lie, and perhaps some between them."""
+        found: list[list[int]] = []
+        for position in sorted(positions):
+            if found and position - found[-1][1] <= NEAR:
+                found[-1][1] = position
+            else:
+                found.append([position, position])
+        branch = self.session.current_branch
+        return tuple(part for first, last in found for part in visible(branch, after=first - 1, upto=last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +103,7 @@ class Page:
     """The rows of the next entries of a session's log.
 
     :param upto: The position of the last.
-    :param messages: From `PageRequest.messages_after` on.
+    :param messages: Also those of the step that ends first on the page, from its beginning on.
     :param earlier_calls: Calls at or before the place: those that had not ended, and those that the messages answer.
     """
 
@@ -117,69 +136,85 @@ class Page:
 
 
 def read_log(session: Session, place: Place, *, mask: Mask) -> tuple[list[Entry], Place]:
-    """The next entries behind the place, and the place behind them. At most eight queries; see `read_pages`."""
+    """The next entries behind the place, and the place behind them. At most nine queries, see `read_pages`."""
     [page] = read_pages([PageRequest(session, place, place.position)])
     entries = page.entries(mask)
     return entries, page.behind(entries)
 
 
-def read_pages(wanted: Sequence[PageRequest]) -> list[Page]:
-    """The next page of each session's log: one query for each kind of rows, and one for calls that are told again.
+def read_pages(requests: Sequence[PageRequest]) -> list[Page]:
+    """The pages: one query for each kind of rows, and one for calls before them, for every `MOST_RANGES` ranges.
 
-    A log has been read whole once its place is at ``session.position``. Nothing is locked: rows up to the position of
-    the session are not changed, except for calls that have not ended.
+    The entries of a page with notes of staff make two more. A log has been read whole once its place is at
+    ``session.position``. Nothing is locked: rows up to the position of the session are not changed, except for calls
+    that have not ended.
     """
-    uptos = [each.upto(max(1, PAGE // len(wanted))) for each in wanted]
-    stretches = [each.ranges(upto) for each, upto in zip(wanted, uptos, strict=True)]
+    ranges = [request.ranges() for request in requests]
+    checkpoints = _read(Checkpoint, ranges)
     messages = _read(
         Message,
-        [each.ranges(upto, after=each.messages_after) for each, upto in zip(wanted, uptos, strict=True)],
+        [
+            request.ranges(after=request.step_began_at if _ends_a_step(rows) else None)
+            for request, rows in zip(requests, checkpoints, strict=True)
+        ],
     )
-    calls = _read(ToolCall, stretches)
-    earlier = [
-        tuple(
-            range_ for position in sorted(positions) for range_ in each.ranges(position, after=position - 1)
-        )
-        for each, positions in zip(wanted, map(_earlier, wanted, messages, calls), strict=True)
-    ]
+    calls = _read(ToolCall, ranges)
     rows = zip(
-        wanted,
-        uptos,
+        requests,
         messages,
-        _read(ModelCall, stretches),
+        _read(ModelCall, ranges),
         calls,
-        _read(ToolCall, earlier),
-        _read(Checkpoint, stretches),
-        _read(Event, stretches),
+        _read_earlier_calls(requests, messages, calls),
+        checkpoints,
+        _read(Event, ranges),
         strict=True,
     )
-    return [Page(each.place, upto, *of_session) for each, upto, *of_session in rows]
+    return [Page(request.place, request.upto, *of_session) for request, *of_session in rows]
 
 
-def _earlier(wanted: PageRequest, messages: Sequence[Message], calls: Sequence[ToolCall]) -> set[int]:
-    """The positions of the calls that are told again, or answered by the messages, and not among the calls."""
-    answered = {row.body[RESULT_OF] for row in messages if RESULT_OF in row.body}
-    return (answered | set(wanted.place.open_calls)) - {call.position for call in calls}
+def _ends_a_step(checkpoints: Sequence[Checkpoint]) -> bool:
+    return any(checkpoint.kind in (CheckpointKind.STEP, CheckpointKind.END) for checkpoint in checkpoints)
 
 
-def _read(model: type[Row], stretches: Sequence[Ranges]) -> list[list[Row]]:
-    """The rows of each stretch, oldest first. One query for every `MOST_RANGES` ranges, none without any."""
-    ranges = sorted({each for stretch in stretches for each in stretch})
-    rows: dict[int, list[Row]] = {}
-    for first in range(0, len(ranges), MOST_RANGES):
-        for row in _rows(_filled_up(ranges[first : first + MOST_RANGES]), model=model):
-            rows.setdefault(row.branch_id, []).append(row)
+def _read_earlier_calls(
+    requests: Sequence[PageRequest],
+    messages: Sequence[Sequence[Message]],
+    calls: Sequence[Sequence[ToolCall]],
+) -> list[list[ToolCall]]:
+    """Of each session the calls that had not ended at the place, and those that its messages answer.
+
+    :param calls: Those that have been read; none of them is read again.
+    """
+    positions = []
+    for request, of_session, already in zip(requests, messages, calls, strict=True):
+        answered = {row.body[RESULT_OF] for row in of_session if RESULT_OF in row.body}
+        positions.append((answered | set(request.place.open_calls)) - {call.position for call in already})
+    ranges = [request.ranges_around(wanted) for request, wanted in zip(requests, positions, strict=True)]
+    return [
+        [call for call in found if call.position in wanted]
+        for found, wanted in zip(_read(ToolCall, ranges), positions, strict=True)
+    ]
+
+
+def _read(model: type[Row], ranges: Sequence[Ranges]) -> list[list[Row]]:
+    """Of each session the rows in its ranges, oldest first."""
+    different = sorted({each for of_session in ranges for each in of_session})
+    # Ranges of sessions that share a history overlap, so that two queries may find the same row.
+    rows: dict[int, dict[int, Row]] = {}
+    for first in range(0, len(different), MOST_RANGES):
+        for row in _rows(_filled_up(different[first : first + MOST_RANGES]), model=model):
+            rows.setdefault(row.branch_id, {})[row.position] = row
     return [
         sorted(
             (
                 row
-                for branch, after, upto in stretch
-                for row in rows.get(branch, ())
+                for branch, after, upto in of_session
+                for row in rows.get(branch, {}).values()
                 if after < row.position <= (upto or 0)
             ),
             key=lambda row: row.position,
         )
-        for stretch in stretches
+        for of_session in ranges
     ]
 
 
@@ -192,7 +227,7 @@ def _filled_up(ranges: list[tuple[int, int, int | None]]) -> Ranges:
 @compiled
 def _rows(where: Ranges, *, model: type[Row]) -> QuerySet[Any]:
     rows: QuerySet[Any] = model.objects.within(where)
-    return rows.defer(*_UNTOLD.get(model, ())).order_by()
+    return rows.defer(*_LEFT_OUT.get(model, ())).order_by()
 
 
 def _state(call: Mapping[str, Json]) -> str:

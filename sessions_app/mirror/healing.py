@@ -17,7 +17,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from agentstate.journals import layout
-from sessions_app.mirror.sessions import MirrorSessions
+from sessions_app.mirror.sessions import TOGETHER, MirrorSessions
 from sessions_app.models import Session
 
 logger = logging.getLogger(__name__)
@@ -38,20 +38,32 @@ SEEN_AGAIN = "agent:mirror:seen_again"
 def update(mirror: MirrorSessions, session_ids: Sequence[UUID], *, anew: bool = False) -> None:
     """Update sessions. What is wrong with one of them alone is logged, so that it does not hold up the others.
 
-    :raises ConnectionError, TimeoutError: those of redis, if the server does not answer.
+    :raises ConnectionError, TimeoutError: those of redis, if the server does not answer. Some may have been updated.
     :raises DatabaseError: if the database does not.
     """
+    for first in range(0, len(session_ids), TOGETHER):
+        _update(mirror, session_ids[first : first + TOGETHER], anew=anew)
+
+
+def _update(mirror: MirrorSessions, session_ids: Sequence[UUID], *, anew: bool) -> None:
+    """Update sessions together, and each alone where that fails: one of them may be the reason."""
     try:
-        for session_id, error in mirror.update(session_ids, anew=anew).items():
-            logger.error("The server refused the mirror of session %s: %s", session_id, error)
-    except (*UNAVAILABLE, DatabaseError):
+        refused = mirror.update(session_ids, anew=anew)
+    except redis.ConnectionError:
         raise
-    except Exception:
+    except Exception as error:
         if len(session_ids) > 1:
             for session_id in session_ids:
-                update(mirror, [session_id], anew=anew)
-        else:
+                _update(mirror, [session_id], anew=anew)
+            return
+        if isinstance(error, (*UNAVAILABLE, DatabaseError)):
+            raise
+        if not isinstance(error, redis.RedisError):
             logger.exception("The mirror of session %s was not updated.", *session_ids)
+            return
+        refused = {session_ids[0]: error}
+    for session_id, refusal in refused.items():
+        logger.error("The server refused the mirror of session %s: %s", session_id, refusal)
 
 
 def heal(mirror: MirrorSessions) -> int:

@@ -26,13 +26,13 @@ from django.db.models import QuerySet
 
 from agentstate.journals import layout
 from sessions_app.access.masking import Mask
-from sessions_app.history.log import Page, PageRequest, Place, read_pages
+from sessions_app.history.log import PAGE, Page, PageRequest, Place, read_pages
 from sessions_app.mirror.contents import Mirrored, age, conversation, facts, has_ended
 from sessions_app.models import Session
 from sessions_app.models.compiled import compiled
 
 # Sessions that are read and written together.
-AT_ONCE = 16
+TOGETHER = 16
 _FIELDS = ("last_write", layout.MIRROR, "branch", "change", "position", "open_calls", "step_began_at")
 _LENGTHS = ("log_length", "messages_length")
 
@@ -77,7 +77,6 @@ class MirrorSessions:
             url, socket_connect_timeout=2, socket_timeout=5, decode_responses=True
         )
         self._kept_seconds = kept_seconds
-        self._script = self.client.register_script(_WRITE)
 
     @classmethod
     def configured(cls) -> Self:
@@ -92,6 +91,8 @@ class MirrorSessions:
     def update(self, session_ids: Iterable[UUID], *, anew: bool = False) -> dict[UUID, redis.RedisError]:
         """Bring the mirror of sessions up to date. The mirror of one that is deleted is removed.
 
+        What it raises may leave any of them as they were.
+
         :param anew: Write them from the beginning, whatever the mirror has.
         :returns: Those that the server refused, with why.
         :raises redis.ConnectionError, redis.TimeoutError: if the server does not answer.
@@ -99,15 +100,16 @@ class MirrorSessions:
         refused: dict[UUID, redis.RedisError] = {}
         updates = [_Update(session_id, anew) for session_id in dict.fromkeys(session_ids)]
         while updates:
-            updates[:AT_ONCE] = self._go_on(updates[:AT_ONCE], refused)
+            updates[:TOGETHER] = self._go_on(updates[:TOGETHER], refused)
         return refused
 
     def _go_on(self, updates: Sequence["_Update"], refused: dict[UUID, redis.RedisError]) -> list["_Update"]:
-        """Write the next page of each session; returns the updates of which more is to be written."""
+        """Write the next page of as many sessions as one page has positions for; returns those that go on."""
         # Before the database: what another process has written meanwhile is never overwritten by what is older.
         stored = self._stored([update.session_id for update in updates])
         sessions = {row.pk: row for row in _sessions(tuple(update.session_id for update in updates))}
-        writes = []
+        writes: list[_Write] = []
+        unfinished, new = [], []
         for update, mirrored in zip(updates, stored, strict=True):
             session = sessions.get(update.session_id)
             if isinstance(mirrored, redis.RedisError):
@@ -115,8 +117,11 @@ class MirrorSessions:
             elif session is None:
                 self.delete([str(update.session_id)])
             elif not self.is_over(session) and update.lacks_something(session, mirrored):
-                writes.append(_Write(update, session, mirrored))
-        unfinished, new = [], []
+                write = _Write(update, session, mirrored)
+                if writes and sum(each.request.positions for each in (*writes, write)) > PAGE:
+                    unfinished.append(update)
+                else:
+                    writes.append(write)
         for write, answer in zip(writes, self._write(writes), strict=True):
             if isinstance(answer, redis.RedisError):
                 refused[write.session.pk] = answer
@@ -125,7 +130,7 @@ class MirrorSessions:
                 continue
             if answer == _WRITTEN:
                 write.update.pages, write.update.anew = write.update.pages + 1, False
-            if answer == _OVERTAKEN or not write.complete:
+            if answer == _OVERTAKEN or not write.is_last:
                 unfinished.append(write.update)
             elif not write.stored.last_write:
                 new.append(write.session.pk)
@@ -137,9 +142,10 @@ class MirrorSessions:
         if not writes:
             return []
         with self.client.pipeline(transaction=False) as pipeline:
-            for write, page in zip(writes, read_pages([write.wanted for write in writes]), strict=True):
-                arguments = self._arguments(write, page)
-                self._script(layout.keys(str(write.session.pk)), arguments, client=pipeline)
+            for write, page in zip(writes, read_pages([write.request for write in writes]), strict=True):
+                keys = layout.keys(str(write.session.pk))
+                # With its text: a server that has forgotten the script would refuse to run it by its name.
+                pipeline.eval(_WRITE, len(keys), *keys, *self._arguments(write, page))
             answers: list[Any] = pipeline.execute(raise_on_error=False)
         return _without_lost_connection(answers)
 
@@ -148,11 +154,10 @@ class MirrorSessions:
         entries = page.entries(Mask.none())
         place = page.behind(entries)
         messages, fields = conversation(write.begin, page, entries)
-        write.complete = place.position >= session.position
         fields |= facts(session) | {
             "position": str(place.position),
             "open_calls": layout.dumps(place.open_calls),
-            "change": str(session.change if write.complete else -1),
+            "change": str(session.change if write.is_last else -1),
         }
         flat = [text for pair in fields.items() for text in pair]
         log = [text for operation, record in entries for text in (operation, layout.dumps(record))]
@@ -233,27 +238,15 @@ class _Update:
         return self.anew or not stored.continues(session) or stored.change < session.change
 
 
-@dataclass(slots=True)
 class _Write:
-    """The next page of a session that is written; `complete` if it is the last."""
+    """The next page of a session that is written."""
 
-    update: _Update
-    session: Session
-    stored: Mirrored
-    complete: bool = False
-
-    @property
-    def fresh(self) -> bool:
-        return self.update.anew or not self.stored.continues(self.session)
-
-    @property
-    def begin(self) -> Mirrored:
-        return Mirrored() if self.fresh else self.stored
-
-    @property
-    def wanted(self) -> PageRequest:
-        begin = self.begin
-        return PageRequest(self.session, begin.place, min(begin.step_began_at, begin.place.position))
+    def __init__(self, update: _Update, session: Session, stored: Mirrored) -> None:
+        self.update, self.session, self.stored = update, session, stored
+        self.fresh = update.anew or not stored.continues(session)
+        self.begin = Mirrored() if self.fresh else stored
+        self.request = PageRequest(session, self.begin.place, self.begin.step_began_at)
+        self.is_last = self.request.upto >= session.position
 
 
 @compiled
