@@ -434,9 +434,9 @@ def test_what_the_mirror_reads_of_sessions_is_what_is_new(
     long_session: Session, django_db_blocker: Any
 ) -> None:
     with django_db_blocker.unblock():
-        others = Session.objects.filter(position__gte=6, branch__isnull=False).select_related("branch")
+        others = Session.objects.filter(position__gte=12, branch__isnull=False).select_related("branch")
         wanted = [
-            PageRequest(session, Place(session.position - 3), session.position - 6)
+            PageRequest(session, Place(session.position - 6), session.position - 12)
             for session in (long_session, *others.order_by("pk")[: TOGETHER - 1])
         ]
         with captured() as queries:
