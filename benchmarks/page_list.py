@@ -167,7 +167,8 @@ def pages() -> Iterator[tuple[str, int | None, Callable[[], object]]]:
         tick = polled_address(client, f"/sessions/{session.pk}/", f"/sessions/{session.pk}/live/")
         yield f"{which}: live, no news", TICK, get(client, tick)
         yield f"{which}: live, a step", NEWS, get(client, since(tick, session, 1))
-        yield f"{which}: live, {MANY} steps", NEWS, get(client, since(tick, session, MANY))
+        if session is not short:
+            yield f"{which}: live, {MANY} steps", NEWS, get(client, since(tick, session, MANY))
     for waiting_for in ("approval", "doubt"):
         waiting = Session.objects.filter(waiting_for=waiting_for).first()
         if waiting is not None:
@@ -195,8 +196,8 @@ def since(tick: str, session: "Session", steps: int) -> str:
 
     :param tick: What one asks that shows all of them.
     """
-    ends = session.current_branch.checkpoints.order_by("-position").values_list("position", flat=True)
-    shown = [*ends[: steps + 1]][-1]
+    ended = session.current_branch.checkpoints.filter(kind__in=("step", "end")).order_by("-position")
+    shown = [*ended.values_list("position", flat=True)[: steps + 1]][-1]
     after = max(0, session.change - (session.position - shown))
     return re.sub(
         r"(after|from|shown)=\d+",

@@ -55,7 +55,7 @@ def measure(sizes: Sizes) -> Measured:
 
 
 def _by_length(medians: dict[str, list[float]]) -> Iterator[Row]:
-    """Of each page of a session, how much longer it takes where the session is ten times as long.
+    """Of each page of a session, and of what its run goes on from, how much longer it takes in one ten times as long.
 
     By the medians of each round: the 95th percentile of twenty requests is the time of one of them.
     """

@@ -268,6 +268,28 @@ def test_after_a_rewind_the_mirror_follows_the_current_branch_and_after_undoing_
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("anew", [False, True])
+def test_after_a_repair_the_steps_still_have_their_results(mirror: MirrorSessions, anew: bool) -> None:
+    session = builders.paused()
+    mirror.update([session.pk])
+    results = {name: text for name, text in state(mirror, session).items() if name.startswith("result_step_")}
+    assert results
+    message = Message.objects.get(branch=session.branch, role="user")
+    actions.replace_message(
+        actor=SYSTEM,
+        session_id=session.pk,
+        position=message.position,
+        text="And POL-8?",
+        reason="She meant that",
+    )
+    repeated = Checkpoint.objects.filter(branch__session=session).latest("position")
+    assert (repeated.branch.number, repeated.kind) == (2, "step")
+    mirror.update([session.pk], anew=anew)
+    assert state(mirror, session).items() >= results.items()
+    assert state(mirror, session)["branch"] == "2"
+
+
+@pytest.mark.django_db
 def test_a_process_that_read_the_session_before_a_rewind_does_not_write_the_branch_that_was_left(
     mirror: MirrorSessions, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -508,7 +530,10 @@ def test_a_mirror_that_is_up_to_date_costs_one_query(
     "error", [OperationalError("it took too long"), redis.TimeoutError("it took too long")]
 )
 def test_a_session_that_takes_too_long_does_not_hold_up_the_others(
-    mirror: MirrorSessions, monkeypatch: pytest.MonkeyPatch, error: Exception
+    mirror: MirrorSessions,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
 ) -> None:
     slow, *others = builders.paused(), builders.paused(), builders.failed()
     facts_of = contents.facts
@@ -519,17 +544,26 @@ def test_a_session_that_takes_too_long_does_not_hold_up_the_others(
         return facts_of(session)
 
     monkeypatch.setattr(mirror_sessions, "facts", facts)
-    monkeypatch.setattr(live, "close_old_connections", lambda: None)  # this test needs its own
-    thread = MirrorThread(lambda: mirror)
-    thread._stopped = Mock(is_set=lambda: False)  # which does not wait
-    thread.update(slow.pk)
-    for other in others:
-        thread.update(other.pk)
-    for _ in range(2):
-        due, thread._due = [*thread._due], {}
-        thread._work(mirror, due, heals=False)
-    assert slow.pk in thread._due
+    healing.update(mirror, [others[0].pk, slow.pk, others[1].pk])
+    assert f"The mirror of session {slow.pk} was not updated." in caplog.text
     assert [state(mirror, other)["status"] for other in others] == ["paused", "failed"]
+    monkeypatch.setattr(mirror.client, "ping", Mock(side_effect=error))  # then it is not the session
+    with pytest.raises(type(error)):
+        healing.update(mirror, [slow.pk])
+
+
+@pytest.mark.django_db
+def test_what_was_asked_of_the_thread_while_the_server_was_away_is_done_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "close_old_connections", lambda: None)  # this test needs its own
+    away = MirrorSessions("redis://127.0.0.1:1/0", kept_seconds=DAY)
+    thread = MirrorThread(lambda: away)
+    thread._stopped = Mock(is_set=lambda: False)  # which does not wait
+    first, second = builders.paused(), builders.paused()
+    with away.client:
+        thread._work(away, [first.pk, second.pk], heals=True)
+    assert (list(thread._due), thread._heals) == ([first.pk, second.pk], True)
 
 
 # The thread

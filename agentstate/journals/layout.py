@@ -23,6 +23,9 @@ KINDS: Final = ("state", "messages", "log")
 KEPT_SECONDS: Final = 24 * 60 * 60
 """How long a session that has ended is kept, unless the installation says otherwise."""
 
+CURRENT_STEP: Final = "current_step"
+"""The field of the HASH that has the number of the last step that has ended."""
+
 MIRROR: Final = "mirror"
 """The field of the HASH that only the mirror of a desk's session has. A mirror cannot be run."""
 
@@ -57,7 +60,7 @@ def result_field(step: int) -> str:
 
 
 def current_step(step: int) -> dict[str, str]:
-    return {"current_step": str(step)}
+    return {CURRENT_STEP: str(step)}
 
 
 def milliseconds(seconds: float) -> int:

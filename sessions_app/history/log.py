@@ -67,7 +67,7 @@ class PageRequest:
     """The next page of a session's log, behind a place.
 
     :param step_began_at: The position behind which the messages of the step at the place lie. They are read, too, where
-        that step ends on the page.
+        a step ends on the page.
     """
 
     session: Session
@@ -103,7 +103,7 @@ class Page:
     """The rows of the next entries of a session's log.
 
     :param upto: The position of the last.
-    :param messages: Also those of the step that ends first on the page, from its beginning on.
+    :param messages: Where a step ends on the page, with those of the step at the place, from its beginning on.
     :param earlier_calls: Calls at or before the place: those that had not ended, and those that the messages answer.
     """
 
@@ -136,7 +136,7 @@ class Page:
 
 
 def read_log(session: Session, place: Place, *, mask: Mask) -> tuple[list[Entry], Place]:
-    """The next entries behind the place, and the place behind them. At most nine queries, see `read_pages`."""
+    """The next entries behind the place, and the place behind them. See `read_pages` for its queries."""
     [page] = read_pages([PageRequest(session, place, place.position)])
     entries = page.entries(mask)
     return entries, page.behind(entries)

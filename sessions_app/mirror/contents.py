@@ -17,6 +17,7 @@ class Mirrored:
     """What the mirror has of a session; `last_write` is "" where it has nothing.
 
     :param whole: Nothing is lost of what was written.
+    :param step: The number of the last step that has ended.
     """
 
     last_write: str = ""
@@ -25,6 +26,7 @@ class Mirrored:
     change: int = -1
     place: Place = field(default_factory=Place)
     step_began_at: int = 0
+    step: int = 0
 
     def continues(self, session: Session) -> bool:
         """Whether what has happened since can be added to it."""
@@ -63,7 +65,7 @@ def conversation(begin: Mirrored, page: Page, entries: Sequence[Entry]) -> tuple
 
     :param page: With the messages of the step that the place is in.
     """
-    boundary = begin.step_began_at
+    boundary, step = begin.step_began_at, begin.step
     calls = {
         call.position: AnsweredCall(call.position, call.call_id, call.tool, call.arguments, call.result)
         for call in (*page.earlier_calls, *page.calls)
@@ -74,9 +76,11 @@ def conversation(begin: Mirrored, page: Page, entries: Sequence[Entry]) -> tuple
         if operation != "checkpoint":
             continue
         fields |= layout.current_step(record["step"])
-        if record["kind"] in (CheckpointKind.STEP, CheckpointKind.END):
-            step = [body for position, body in bodies if boundary < position <= record["position"]]
-            fields |= layout.step_fields(record["step"], step)
+        ends_a_step = record["kind"] in (CheckpointKind.STEP, CheckpointKind.END)
+        if ends_a_step and record["step"] > step:  # else it repeats the last one, as a repair does
+            of_step = [body for position, body in bodies if boundary < position <= record["position"]]
+            fields |= layout.step_fields(record["step"], of_step)
+        step = record["step"]
         if record["kind"] != CheckpointKind.PREPARED:
             boundary = record["position"]
     messages = [layout.dumps(body) for position, body in bodies if position > begin.place.position]

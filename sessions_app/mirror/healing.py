@@ -6,7 +6,7 @@ again in turn, some by each call: a server may lose a part of what it has.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
@@ -42,28 +42,32 @@ def update(mirror: MirrorSessions, session_ids: Sequence[UUID], *, anew: bool = 
     :raises DatabaseError: if the database does not.
     """
     for first in range(0, len(session_ids), TOGETHER):
-        _update(mirror, session_ids[first : first + TOGETHER], anew=anew)
+        together = session_ids[first : first + TOGETHER]
+        try:
+            _log(mirror.update(together, anew=anew))
+        except redis.ConnectionError:
+            raise
+        except Exception:  # one of them may be the reason
+            for session_id in together:
+                _update_alone(mirror, session_id, anew=anew)
 
 
-def _update(mirror: MirrorSessions, session_ids: Sequence[UUID], *, anew: bool) -> None:
-    """Update sessions together, and each alone where that fails: one of them may be the reason."""
+def _update_alone(mirror: MirrorSessions, session_id: UUID, *, anew: bool) -> None:
     try:
-        refused = mirror.update(session_ids, anew=anew)
+        _log(mirror.update([session_id], anew=anew))
     except redis.ConnectionError:
         raise
     except Exception as error:
-        if len(session_ids) > 1:
-            for session_id in session_ids:
-                _update(mirror, [session_id], anew=anew)
-            return
-        if isinstance(error, (*UNAVAILABLE, DatabaseError)):
-            raise
-        if not isinstance(error, redis.RedisError):
-            logger.exception("The mirror of session %s was not updated.", *session_ids)
-            return
-        refused = {session_ids[0]: error}
-    for session_id, refusal in refused.items():
-        logger.error("The server refused the mirror of session %s: %s", session_id, refusal)
+        if isinstance(error, (redis.TimeoutError, DatabaseError)):
+            # Where both answer, it is this session that takes too long.
+            mirror.client.ping()
+            Session.objects.exists()
+        logger.exception("The mirror of session %s was not updated.", session_id)
+
+
+def _log(refused: Mapping[UUID, redis.RedisError]) -> None:
+    for session_id, error in refused.items():
+        logger.error("The server refused the mirror of session %s: %s", session_id, error)
 
 
 def heal(mirror: MirrorSessions) -> int:

@@ -109,9 +109,10 @@ class MirrorThread:
                 logger.warning("The mirror is late, since its server or the database failed: %s", error)
             self._failures += 1
             wait = min(LONGEST_WAIT_SECONDS, 0.5 * 2 ** min(self._failures, 10))
-            # In another order: it may be the first that makes the others wait.
-            for session_id in (*due[1:], *due[:1]):
+            for session_id in due:
                 self.update(session_id)
+            if heals:
+                self.heal()
         except Exception:  # the next sweep looks again
             logger.exception("What the mirror lacks was not found.")
         else:

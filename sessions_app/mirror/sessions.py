@@ -26,14 +26,18 @@ from django.db.models import QuerySet
 
 from agentstate.journals import layout
 from sessions_app.access.masking import Mask
-from sessions_app.history.log import PAGE, Page, PageRequest, Place, read_pages
+from sessions_app.history import log
+from sessions_app.history.log import Page, PageRequest, Place, read_pages
 from sessions_app.mirror.contents import Mirrored, age, conversation, facts, has_ended
 from sessions_app.models import Session
 from sessions_app.models.compiled import compiled
 
 # Sessions that are read and written together.
 TOGETHER = 16
-_FIELDS = ("last_write", layout.MIRROR, "branch", "change", "position", "open_calls", "step_began_at")
+_FIELDS = (
+    *("last_write", layout.MIRROR, "branch", "change", "position", "open_calls", "step_began_at"),
+    layout.CURRENT_STEP,
+)
 _LENGTHS = ("log_length", "messages_length")
 
 # Keys: state, messages, log. Arguments: the write that this one follows ("" for none), its own name, "1" to write the
@@ -118,7 +122,7 @@ class MirrorSessions:
                 self.delete([str(update.session_id)])
             elif not self.is_over(session) and update.lacks_something(session, mirrored):
                 write = _Write(update, session, mirrored)
-                if writes and sum(each.request.positions for each in (*writes, write)) > PAGE:
+                if writes and sum(each.request.positions for each in (*writes, write)) > log.PAGE:
                     unfinished.append(update)
                 else:
                     writes.append(write)
@@ -160,10 +164,10 @@ class MirrorSessions:
             "change": str(session.change if write.is_last else -1),
         }
         flat = [text for pair in fields.items() for text in pair]
-        log = [text for operation, record in entries for text in (operation, layout.dumps(record))]
+        told = [text for operation, record in entries for text in (operation, layout.dumps(record))]
         last_write = write.stored.last_write
         numbers = int(write.fresh), self._expiry(session), len(messages), len(flat)
-        return [last_write, uuid4().hex, *numbers, *messages, *flat, *log]
+        return [last_write, uuid4().hex, *numbers, *messages, *flat, *told]
 
     def _remove_deleted(self, session_ids: Sequence[UUID]) -> None:
         """Of sessions that were written for the first time: one may have been deleted meanwhile, or even before."""
@@ -233,7 +237,7 @@ class _Update:
     def lacks_something(self, session: Session, stored: Mirrored) -> bool:
         if session.branch is None:
             return False
-        if self.pages and not stored.last_write:
+        if self.pages and not (stored.last_write and stored.whole):
             return False  # the server drops what it is given, as one does that is full
         return self.anew or not stored.continues(session) or stored.change < session.change
 
@@ -266,6 +270,7 @@ def _mirrored(values: Sequence[Any], lengths: Sequence[str]) -> Mirrored:
         change=int(stored["change"]),
         place=Place(int(stored["position"]), open_calls),
         step_began_at=int(stored["step_began_at"]),
+        step=int(stored[layout.CURRENT_STEP] or 0),
     )
 
 
