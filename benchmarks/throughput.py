@@ -9,7 +9,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -118,30 +118,21 @@ def _beside_half(runs: Sequence[Run], others: Sequence[Run]) -> list[Row]:
     Where all processes share the cores with PostgreSQL, it is the CPU of a step that says whether they would do twice
     as much with cores of their own.
     """
-    what, rival = "twice as many sessions in twice as many processes", "half of both"
+    figures: tuple[tuple[str, str, float | None, Callable[[Run], float]], ...] = (
+        ("CPU of a step, workers", "ms", LINEAR_GOAL, lambda run: run.worker_ms),
+        ("CPU of a step, PostgreSQL", "ms", None, lambda run: run.database_ms),
+        ("replies", "a second", None, lambda run: run.replies),
+    )
     return [
         compared(
-            f"{what}: CPU of a step, workers",
-            [run.worker_ms for run in runs],
-            [run.worker_ms for run in others],
-            "ms",
-            rival=rival,
-            goal=LINEAR_GOAL,
-        ),
-        compared(
-            f"{what}: CPU of a step, PostgreSQL",
-            [run.database_ms for run in runs],
-            [run.database_ms for run in others],
-            "ms",
-            rival=rival,
-        ),
-        compared(
-            f"{what}: replies",
-            [run.replies for run in runs],
-            [run.replies for run in others],
-            "a second",
-            rival=rival,
-        ),
+            f"twice as many sessions in twice as many processes: {figure}",
+            [value(run) for run in runs],
+            [value(run) for run in others],
+            unit,
+            rival="half of both",
+            goal=goal,
+        )
+        for figure, unit, goal, value in figures
     ]
 
 
