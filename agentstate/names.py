@@ -101,6 +101,9 @@ class CheckpointKind(StrEnum):
 STEP_KINDS: Final = (CheckpointKind.START, CheckpointKind.STEP)
 """The kinds of checkpoints with which a step begins: the first of a turn, and each later one."""
 
+STEP_END_KINDS: Final = (CheckpointKind.STEP, CheckpointKind.END)
+"""The kinds of checkpoints with which a step ends: each but the last of a turn, and the last."""
+
 
 STOP_REQUESTS: Final = {"pause": SessionStatus.PAUSED, "cancel": SessionStatus.CANCELLED}
 """What a person can request of a running session, each with the status that the session gets when its run obeys."""

@@ -165,9 +165,8 @@ def test_sessions_that_are_updated_together_are_written_as_each_is_alone(
     source = builders.done()
     checkpoint = Checkpoint.objects.visible_on(branch_of(source)).last()
     assert checkpoint is not None
-    for number in range(
-        mirror_sessions.TOGETHER
-    ):  # they share what lies before the fork, and each has a fork of it
+    # They share what lies before the fork.
+    for number in range(mirror_sessions.TOGETHER):
         forked = actions.fork(
             actor=SYSTEM,
             session_id=(together[-1] if number % 2 else source).pk,

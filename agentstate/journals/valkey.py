@@ -27,7 +27,7 @@ from agentstate.durable.records import Snapshot
 from agentstate.journals import derived, layout
 from agentstate.journals.memory import MemoryJournal
 from agentstate.journals.store import Record, Store, begin_epoch
-from agentstate.names import CheckpointKind
+from agentstate.names import STEP_END_KINDS, CheckpointKind
 
 try:
     import redis
@@ -266,7 +266,7 @@ class ValkeyStore(Store):
                 fields["epoch"] = str(part["epoch"])
             elif part["op"] == "checkpoint":
                 fields |= layout.current_step(part["step"])
-                if part["kind"] in (CheckpointKind.STEP, CheckpointKind.END) and "back_to" not in part:
+                if part["kind"] in STEP_END_KINDS and "back_to" not in part:
                     fields |= layout.step_fields(part["step"], [*step_messages, *_bodies(part)])
                     step_messages = []
             if status := derived.status(part):

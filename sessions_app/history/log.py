@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from django.db.models import QuerySet
 
-from agentstate.names import ENDED_CALL_STATES, CheckpointKind
+from agentstate.names import ENDED_CALL_STATES, STEP_END_KINDS
 from sessions_app.access.masking import Mask
 from sessions_app.history import export
 from sessions_app.history.message_rows import RESULT_OF
@@ -173,7 +173,7 @@ def read_pages(requests: Sequence[PageRequest]) -> list[Page]:
 
 
 def _ends_a_step(checkpoints: Sequence[Checkpoint]) -> bool:
-    return any(checkpoint.kind in (CheckpointKind.STEP, CheckpointKind.END) for checkpoint in checkpoints)
+    return any(checkpoint.kind in STEP_END_KINDS for checkpoint in checkpoints)
 
 
 def _read_earlier_calls(

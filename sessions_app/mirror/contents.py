@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from django.utils import timezone
 
 from agentstate.journals import layout
-from agentstate.names import CheckpointKind
+from agentstate.names import STEP_END_KINDS, CheckpointKind
 from sessions_app.history.log import Entry, Page, Place
 from sessions_app.history.message_rows import AnsweredCall, unpack
 from sessions_app.models import Phase, Session, Status
@@ -76,8 +76,9 @@ def conversation(begin: Mirrored, page: Page, entries: Sequence[Entry]) -> tuple
         if operation != "checkpoint":
             continue
         fields |= layout.current_step(record["step"])
-        ends_a_step = record["kind"] in (CheckpointKind.STEP, CheckpointKind.END)
-        if ends_a_step and record["step"] > step:  # else it repeats the last one, as a repair does
+        if (
+            record["kind"] in STEP_END_KINDS and record["step"] > step
+        ):  # else it repeats the last one, as a repair does
             of_step = [body for position, body in bodies if boundary < position <= record["position"]]
             fields |= layout.step_fields(record["step"], of_step)
         step = record["step"]
