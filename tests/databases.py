@@ -108,6 +108,19 @@ def only_pool() -> pools.Pool:
     return only
 
 
+@contextmanager
+def refusing_after(seconds: float) -> Iterator[None]:
+    """Whoever finds no connection free in the only pool is refused after so long. What has to be opened takes longer on
+    a busy machine: it is opened before.
+    """
+    pool = only_pool()
+    usual, pool.timeout = pool.timeout, seconds
+    try:
+        yield
+    finally:
+        pool.timeout = usual
+
+
 def in_use() -> int:
     """Connections of the only pool that somebody holds, or that nobody has noticed to be left behind."""
     only_pool().replace_left()

@@ -22,7 +22,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from agentstate.postgresql import base, pool
 from sessions_app.checks import connections_suffice
 from sessions_app.models import Session, Worker
-from tests.databases import backend, connected, in_use, own_pools
+from tests.databases import backend, connected, in_use, own_pools, refusing_after
 from tests.driving import Desk, desk
 from tools import services
 
@@ -85,18 +85,14 @@ def test_sessions_that_wait_for_their_model_or_a_tool_hold_no_connection(url: st
     assert (at_model.seen, at_tool.seen) == ([0, 0], [0])
 
 
-def test_a_thread_that_finds_no_connection_free_waits_and_is_then_refused(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "WAIT_SECONDS", 0.1)
-
+def test_a_thread_that_finds_no_connection_free_waits_and_is_then_refused(url: str) -> None:
     def query() -> int:
         with connected(url, pool=1):
             return Session.objects.count()
 
     with ThreadPoolExecutor(1) as thread, connected(url, pool=1):
         assert Session.objects.count() == 0
-        with pytest.raises(OperationalError, match="couldn't get a connection"):
+        with refusing_after(0.1), pytest.raises(OperationalError, match="couldn't get a connection"):
             thread.submit(query).result()
         connection.close()
         assert thread.submit(query).result() == 0
@@ -154,8 +150,7 @@ def test_when_the_server_has_ended_all_connections_the_next_query_does_not_wait_
     for _ in range(3):
         end(url, backends)
         # psycopg waits for a second behind the second connection that it finds ended, and for longer behind each other.
-        with monkeypatch.context() as short, connected(url, pool=6):
-            short.setattr(pool, "WAIT_SECONDS", 1.0)
+        with refusing_after(3.0), connected(url, pool=6):
             assert Session.objects.count() == 0
         ended, backends = backends, backends_of_pool(url, 6)
         assert {*backends}.isdisjoint(ended)

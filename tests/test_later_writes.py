@@ -9,7 +9,6 @@ import pytest
 from django.db import DatabaseError, DataError, IntegrityError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from agentstate.postgresql import pool
 from benchmarks.wire import counting
 from sessions_app import actions
 from sessions_app.actions.base import lock
@@ -17,7 +16,7 @@ from sessions_app.locks import transaction_that_waits
 from sessions_app.models import Event, EventKind, Session, unsaved_event
 from sessions_app.models.later import insert_later, update_later
 from tests import builders
-from tests.databases import connected
+from tests.databases import connected, own_pools, refusing_after
 from tools.services import wait_for
 
 pytestmark = pytest.mark.slow
@@ -210,20 +209,18 @@ def test_an_error_of_a_write_that_the_next_reader_catches_rolls_all_of_it_back(
 
 
 def test_a_write_for_which_there_is_no_connection_is_not_made_by_what_the_thread_does_next(
-    migrated_postgres_url: str, other: Any, monkeypatch: pytest.MonkeyPatch
+    migrated_postgres_url: str, other: Any
 ) -> None:
-    monkeypatch.setattr(pool, "WAIT_SECONDS", 0.1)
     session = builders.queued(title="before")
-    with connected(migrated_postgres_url, pool=1):
+    with own_pools(), connected(migrated_postgres_url, pool=1):
         holder = connection.copy()
         holder.ensure_connection()
-        with pytest.raises(OperationalError, match="couldn't get a connection"):
+        with refusing_after(0.1), pytest.raises(OperationalError, match="couldn't get a connection"):
             retitled(session, "after")
         holder.close()
         assert titles(connection, session) == ["before"]
         with transaction.atomic():
             assert titles(connection, session) == ["before"]
-        connection.close_pool()  # type: ignore[attr-defined]
     assert titles(other, session) == ["before"]
 
 

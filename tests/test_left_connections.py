@@ -19,7 +19,7 @@ from agentstate.postgresql import pool
 from agentstate.postgresql.pooled import PooledConnection, Stay
 from sessions_app.models import Session
 from sessions_app.runtime.connection import forget_connections
-from tests.databases import backend, connected, in_use, only_pool, own_pools
+from tests.databases import backend, connected, in_use, only_pool, own_pools, refusing_after
 from tools.services import START_SECONDS, wait_for
 
 pytestmark = pytest.mark.slow
@@ -146,11 +146,7 @@ def test_what_garbage_does_to_its_connection_at_its_end_is_not_done_to_the_next_
         ]
 
 
-def test_a_connection_that_is_used_without_djangos_is_nobody_elses(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "WAIT_SECONDS", 0.3)
-
+def test_a_connection_that_is_used_without_djangos_is_nobody_elses(url: str) -> None:
     def open_it() -> Any:
         use()
         connection.ensure_connection()
@@ -159,7 +155,7 @@ def test_a_connection_that_is_used_without_djangos_is_nobody_elses(
     with pooled(url, 1) as use:
         held: list[Connection[Any]] = [in_a_thread(open_it)]
         gc.collect()
-        with pytest.raises(OperationalError, match="couldn't get a connection"):
+        with refusing_after(0.3), pytest.raises(OperationalError, match="couldn't get a connection"):
             in_a_thread(partial(query, use))
         own = held.pop().execute("SELECT pg_backend_pid()").fetchone()
         assert (in_a_thread(partial(query, use)),) != own
@@ -433,11 +429,8 @@ def test_what_was_left_behind_is_closed_with_its_pool(url: str, is_frozen: bool)
     wait_for(lambda: not is_open(left), "the server to see that the connection is closed")
 
 
-def test_who_was_refused_keeps_no_connection_and_nothing_else(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_was_refused_keeps_no_connection_and_nothing_else(url: str) -> None:
     """psycopg keeps the error of whoever was refused until a connection is free, which may be the one it holds."""
-    monkeypatch.setattr(pool, "WAIT_SECONDS", 0.1)
     requests: WeakSet[threading.Event] = WeakSet()
 
     def refused() -> None:
@@ -445,7 +438,7 @@ def test_who_was_refused_keeps_no_connection_and_nothing_else(
         request = threading.Event()
         requests.add(request)
         cursor = its_cursor()
-        with suppress(OperationalError):
+        with refusing_after(0.1), suppress(OperationalError):
             connections["default"].copy().ensure_connection()
         assert cursor
 
