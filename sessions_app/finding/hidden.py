@@ -17,7 +17,7 @@ from sessions_app.access.roles import Actor
 from sessions_app.finding import shown_names
 from sessions_app.finding.newest import opaque
 from sessions_app.finding.pairs import capitals, contains_by_pairs, has_trigrams, pairs_of
-from sessions_app.models import SessionTag, StaffPermission
+from sessions_app.models import StaffPermission
 
 
 def may_know_hidden(user: User) -> bool:
@@ -60,8 +60,6 @@ def _has(field: str, text: str, capitals_of_short: str | None) -> Q:
     return Q(opaque(contained))
 
 
-def is_tagged(name: str, *, whole: bool) -> Q:
-    """The condition that a session has the tag. No query."""
-    if not whole and shown.tag(Mask.configured(), name) != name:
-        return Q(pk__in=[])
-    return Q(pk__in=SessionTag.objects.filter(name=name).values("session"))
+def may_find_tag(name: str, *, whole: bool) -> bool:
+    """Whether sessions are found by the tag."""
+    return whole or shown.tag(Mask.configured(), name) == name

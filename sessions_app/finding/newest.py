@@ -6,7 +6,10 @@ are everywhere it expects few, and reads all rows that may have it. So the newes
 fixed number of them; only where too few of these match, an index finds all that do, which are then a small part.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 from uuid import UUID
 
@@ -23,10 +26,12 @@ from django.db.models import (
     Value,
     When,
 )
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
 from sessions_app.finding.counting import count_up_to
-from sessions_app.finding.parts import NO_ROWS, Sql, as_sql
+from sessions_app.finding.facets import TAG_NAMES, Facets
+from sessions_app.finding.parts import NO_ROWS, Sql, as_sql, chosen, union
 from sessions_app.models import Session
 
 # So many of the newest sessions are read first. To compare the letters of one takes several microseconds, as it does to
@@ -37,6 +42,10 @@ WIDE_SESSIONS = 20_000
 SHARE = 80
 # So many sessions of a list are asked by each of several filters, in its order, before all that match are found.
 WALKED_SESSIONS = 5_000
+# The same where an index has what the filters ask for, and so many where a list is expected to be full after as many:
+# to find all that match costs little then, and grows with their number.
+WALKED_WITH_FACETS = 1_500
+MOST_WALKED_WITH_FACETS = 10_000
 # Always true. PostgreSQL evaluates it before it runs the query beside it. Where work_mem is the default it is raised up
 # to the end of the transaction: what an index finds of a frequent word does not fit into 4 MB, so that each row of it
 # would be read and compared. It keeps the statement from being run by several processes, which is off anyway.
@@ -44,6 +53,7 @@ _WITH_MEMORY = (
     "(SELECT CASE current_setting('work_mem') WHEN '4MB' THEN set_config('work_mem', '32MB', true) END)"
     " IS DISTINCT FROM ''"
 )
+_NEWEST = ("-updated_at", "-id")
 # To be ordered by: PostgreSQL has no index of it, so it does not read all sessions in that order.
 _CHANGED_AT = ExpressionWrapper(F("updated_at") + Value(timedelta()), output_field=DateTimeField())
 
@@ -107,12 +117,61 @@ def first_matching(rows: QuerySet[Session], where: Q, order: tuple[str, str], li
     """
     if connection.vendor == "sqlite":
         return as_sql(rows.filter(where).order_by(*order).values_list("pk", flat=True)[:limit])
-    at = _CHANGED_AT.desc() if order[0].startswith("-") else _CHANGED_AT.asc()
-    every = as_sql(rows.filter(where).order_by(at, order[1]).values_list("pk", flat=True)[:limit])
+    every = as_sql(_sorted(rows.filter(where), order)[:limit])
     if every == (NO_ROWS, ()):
         return every
-    matching = Session.objects.filter(where).order_by(*order).values_list("pk", flat=True)[:limit]
-    return near_or_all(_among(rows.order_by(*order)[:WALKED_SESSIONS], matching), every, limit)
+    return near_or_all(_walked(rows, where, order, limit, WALKED_SESSIONS), every, limit)
+
+
+def first_with_facets(
+    parts: Sequence[tuple[QuerySet[Session], Facets]], order: tuple[str, str], limit: int
+) -> Sql:
+    """As `first_matching`, of the sessions of one or more parts that match. PostgreSQL only.
+
+    :param parts: Sessions in whose order an index has them, and facets that ask for those of them that match, all with
+        the same rest. No session is in two parts.
+    """
+    of_index = reduce(or_, [facets.of_index for _, facets in parts])
+    every = as_sql(_sorted(Session.objects.filter(of_index, parts[0][1].rest), order)[:limit])
+    if every == (NO_ROWS, ()):
+        return every
+    near, wide = (
+        _first([_walked(rows, facets.asked, order, limit, number) for rows, facets in parts], order, limit)
+        for number in (WALKED_WITH_FACETS, MOST_WALKED_WITH_FACETS)
+    )
+    some = max(1, limit * WALKED_WITH_FACETS // MOST_WALKED_WITH_FACETS)
+    return near_or_all(near, every, limit, wide=wide, some=some)
+
+
+def _first(walked: Sequence[Sql], order: tuple[str, str], limit: int) -> Sql:
+    """Selects the keys of the first sessions of all parts."""
+    if len(walked) == 1:
+        return walked[0]
+    return as_sql(chosen(Session, union(walked)).order_by(*order).values_list("pk", flat=True)[:limit])
+
+
+def _walked(rows: QuerySet[Session], asked: Q, order: tuple[str, str], limit: int, number: int) -> Sql:
+    """Selects the keys of the first of so many of these sessions that meet the condition."""
+    first = Session.objects.filter(asked).order_by(*order).values_list("pk", flat=True)[:limit]
+    return _among(rows.order_by(*order)[:number], first)
+
+
+def _sorted(rows: QuerySet[Session], order: tuple[str, str]) -> QuerySet[Session, UUID]:
+    """The keys of all of them, found before they are put in order."""
+    at = _CHANGED_AT.desc() if order[0].startswith("-") else _CHANGED_AT.asc()
+    return rows.order_by(at, order[1]).values_list("pk", flat=True)
+
+
+def any_matching(facets: Facets, limit: int) -> Sql:
+    """Selects the keys of sessions, up to the limit: those that changed last, or others."""
+    keys = Session.objects.values_list("pk", flat=True)
+    every, values = as_sql(keys.filter(facets.where).order_by())
+    if every == NO_ROWS:
+        return NO_ROWS, ()
+    near = _walked(Session.objects.all(), facets.asked, _NEWEST, limit, WALKED_WITH_FACETS)
+    # Of a query with a limit PostgreSQL would expect that so few are found soon among all sessions.
+    some = f"WITH found AS MATERIALIZED ({every}) SELECT * FROM found LIMIT {limit:d}"  # noqa: S608 - a select of our own
+    return near_or_all(near, (some, values), limit)
 
 
 def _among(rows: QuerySet[Session], matching: QuerySet[Session, UUID]) -> Sql:
@@ -120,7 +179,7 @@ def _among(rows: QuerySet[Session], matching: QuerySet[Session, UUID]) -> Sql:
     sql, values = as_sql(matching)
     table = connection.ops.quote_name(Session._meta.db_table)
     selected, others = sql.split(f" FROM {table}", 1)
-    these, parameters = as_sql(rows)
+    these, parameters = as_sql(rows.annotate(**{TAG_NAMES: RawSQL(f"{table}.{TAG_NAMES}", ())}))  # noqa: S611 - our own
     return f"{selected} FROM ({these}) AS {table}{others}", (*parameters, *values)
 
 
@@ -142,4 +201,4 @@ def _among_newest(number: int, where: Q, limit: int) -> QuerySet[Session, UUID]:
 
 
 def _keys() -> QuerySet[Session, UUID]:
-    return Session.objects.order_by("-updated_at", "-id").values_list("pk", flat=True)
+    return Session.objects.order_by(*_NEWEST).values_list("pk", flat=True)

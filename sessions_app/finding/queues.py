@@ -5,6 +5,7 @@ and the stuck ones are ordered from the one that has waited longest, all others 
 """
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
@@ -18,8 +19,9 @@ from django.db.models.expressions import RawSQL
 from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
 from sessions_app.finding.counting import MOST, Count, count_each, numbers_of, to_count, up_to_most
+from sessions_app.finding.facets import Facets
 from sessions_app.finding.keys import are
-from sessions_app.finding.newest import first_matching
+from sessions_app.finding.newest import any_matching, first_matching, first_with_facets, opaque
 from sessions_app.finding.parts import Sql, chosen, first_of_all, union
 from sessions_app.models import Phase, Session, Status
 from sessions_app.models.compiled import compiled
@@ -29,8 +31,6 @@ PAGE = 50
 PAGE_OF_FOUND = 25
 # A list shows none of them, and decoding them costs more than reading the rest of the row.
 _NOT_LISTED = ("inputs", "breakpoints", "breakpoint_hit", "totals", "final_answer")
-# Beyond so many neighbours on either side, the exact number is of no use.
-COUNTED = 500
 # Of a filter that more than `counting.MOST` sessions match, so many sessions of each queue are looked at: to count the
 # few of a large queue that match, all of it would be read.
 LOOKED_AT = 200
@@ -70,7 +70,7 @@ def queue_filter(key: str, now: datetime) -> Q:
 # Of the queues that are counted, those whose conditions ask for the time.
 _BY_TIME = ("stuck",)
 # Those of which an index has the sessions in the order of their list.
-_IN_ORDER = ("running", "waiting", "failed", "paused", "done", "all")
+IN_ORDER = ("running", "waiting", "failed", "paused", "done", "all")
 
 
 def _conditions(key: str, now: datetime | None) -> list[Q]:
@@ -117,7 +117,12 @@ class QueueCount:
 
 
 def counts(
-    now: datetime, where: Q | None = None, *, few: bool | None = None, cut: bool = False
+    now: datetime,
+    where: Q | None = None,
+    *,
+    few: bool | None = None,
+    cut: bool = False,
+    by_row: bool = False,
 ) -> list[QueueCount]:
     """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query, or two.
 
@@ -128,6 +133,7 @@ def counts(
     :param few: The filter matches some thousands of sessions at most: they are read once, and not for each queue. None
         if that is to be found out.
     :param cut: It does not match all that it should: there may be more in each queue.
+    :param by_row: The filter names columns of the session only: it is asked of each session that is looked at.
     """
     if not where:
         counted = count_each([_to_count(queue.key, now) for queue in QUEUES], prepared=True)
@@ -135,23 +141,28 @@ def counts(
         if few is None:
             keys, few = keys_of_matching(where)
             where = are(keys) if few else where
-        counted = _count_few(now, where) if few else _count_many(now, where)
+        counted = _count_few(now, where) if few else _count_many(now, where, by_row)
     return [
         QueueCount(queue, replace(number, more=number.more or cut))
         for queue, number in zip(QUEUES, counted, strict=True)
     ]
 
 
-def keys_of_matching(where: Q, *, several: bool = False) -> tuple[list[uuid.UUID], bool]:
+def keys_of_matching(
+    where: Q, *, several: bool = False, facets: Facets | None = None, newest: bool = False
+) -> tuple[list[uuid.UUID], bool]:
     """The keys of the sessions that match, up to `counting.MOST` and one, and whether they are all. One query.
 
     If they are all, they stand for the filter, which is asked once then and not for the list and for each queue.
 
-    :param several: As that of `read_page`. The keys are those of the sessions that changed last then.
+    :param several: As that of `read_page`, as is ``facets``.
+    :param newest: The keys are those of the sessions that changed last, of a filter of several fields.
     """
     rows: QuerySet[Session] = Session.objects.filter(where)
-    if several:
-        rows = chosen(Session, first_matching(Session.objects.all(), where, _order(False), MOST + 1))
+    if facets and not newest:
+        rows = chosen(Session, any_matching(facets, MOST + 1))
+    elif several:
+        rows = _first_of_several([Q()], Q(), where, facets, order_of(False), MOST + 1)
     keys = list(rows.order_by().values_list("pk", flat=True)[: MOST + 1])
     return keys, len(keys) <= MOST
 
@@ -169,17 +180,19 @@ def _count_few(now: datetime, where: Q) -> list[Count]:
     return [Count.of(numbers[queue.key]) for queue in QUEUES]
 
 
-def _count_many(now: datetime, where: Q) -> list[Count]:
+def _count_many(now: datetime, where: Q, by_row: bool) -> list[Count]:
     """The counts of a filter that more than `counting.MOST` sessions match: in all queues together there are more."""
     counted = [queue.key for queue in QUEUES if queue.key != "all"]
     matching, beyond = [], []
+    # PostgreSQL would look for all sessions that match, to see which of them are among those that are looked at.
+    asked = Q(opaque(where)) if by_row else where
     for key in counted:
         at = now if key in _BY_TIME else None
         numbered = [
             part for part, condition in enumerate(_conditions(key, now)) if not _contradict(where, condition)
         ]
         looked_at = [_newest.sql_with_params(at, key=key, part=part, most=LOOKED_AT) for part in numbered]
-        found = [Session.objects.filter(where, pk__in=RawSQL(*keys)) for keys in looked_at]  # noqa: S611 - our own SQL
+        found = [Session.objects.filter(asked, pk__in=RawSQL(*keys)) for keys in looked_at]  # noqa: S611 - our own SQL
         matching.append(to_count(*found))
         further = [
             _newest.sql_with_params(at, key=key, part=part, most=1, behind=LOOKED_AT) for part in numbered
@@ -219,7 +232,7 @@ def _newest(
     now: datetime | None, *, key: str, part: int, most: int, behind: int = 0
 ) -> QuerySet[Session, uuid.UUID]:
     """The keys of so many sessions of a part of the queue, behind those that changed last, or are stuck longest."""
-    order = _STUCK_LONGEST[part : part + 1] if key in _BY_TIME else _order(False)
+    order = _STUCK_LONGEST[part : part + 1] if key in _BY_TIME else order_of(False)
     rows = Session.objects.filter(_conditions(key, now)[part]).order_by(*order)
     return rows.values_list("pk", flat=True)[behind : behind + most]
 
@@ -246,24 +259,22 @@ def read_page(
     oldest_first: bool | None = None,
     limit: int = PAGE,
     several: bool = False,
+    facets: Facets | None = None,
 ) -> SessionsPage:
     """One page of a queue, with assignees and tags, and without the fields that no list shows. Two queries.
 
     :param several: The filter is one of several fields, which may hardly ever be met together.
+    :param facets: The same as ``where``, if an index finds what is asked of a session.
     :param after: The cursor that the page before gave; an invalid one gives the first page.
     :param oldest_first: The order, where it is not that of the queue.
     """
     ascending = BY_KEY[key].oldest_first if oldest_first is None else oldest_first
     cursor = read_cursor(after)
-    beyond = _beyond(*cursor, ascending=ascending) if cursor else Q()
-    order = _order(ascending)
-    if several and where and key in _IN_ORDER:
-        conditions = _possible(key, now, where)
-        found = [
-            first_matching(Session.objects.filter(each, beyond), where, order, limit + 1)
-            for each in conditions
-        ]
-        rows = chosen(Session, union(found)).order_by(*order)[: limit + 1]
+    beyond = beyond_of(*cursor, ascending=ascending) if cursor else Q()
+    order = order_of(ascending)
+    if several and where and key in IN_ORDER:
+        rows = _first_of_several(_possible(key, now, where), beyond, where, facets, order, limit + 1)
+        rows = rows.order_by(*order)[: limit + 1]
     else:
         rows = first_of_all([part.filter(beyond) for part in parts(key, now, where)], order, limit + 1)
     sessions = list(rows.select_related("assignee").prefetch_related("tags").defer(*_NOT_LISTED))
@@ -271,34 +282,20 @@ def read_page(
     return SessionsPage(sessions[:limit], _cursor(sessions[limit - 1]) if more else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """``place`` is the session's number among the ``total``, both counted up to `COUNTED` on either side."""
-
-    previous: uuid.UUID | None
-    following: uuid.UUID | None
-    place: int
-    total: int
-    more: bool
-
-
-def neighbours(session: Session, key: str, *, now: datetime) -> Neighbours:
-    """The sessions before and after this one in a queue, and how many there are. Two queries of `COUNTED` ids each."""
-    ascending = BY_KEY[key].oldest_first
-    rows = select(key, now, None).exclude(pk=session.pk).values_list("pk", flat=True)
-    cursor = (session.updated_at, session.pk)
-    after, before = (
-        list(rows.filter(_beyond(*cursor, ascending=up)).order_by(*_order(up))[: COUNTED + 1])
-        for up in (ascending, not ascending)
-    )
-    numbers = [min(len(keys), COUNTED) for keys in (before, after)]
-    return Neighbours(
-        before[0] if before else None,
-        after[0] if after else None,
-        place=numbers[0] + 1,
-        total=sum(numbers) + 1,
-        more=max(len(before), len(after)) > COUNTED,
-    )
+def _first_of_several(
+    conditions: Sequence[Q],
+    beyond: Q,
+    where: Q,
+    facets: Facets | None,
+    order: tuple[str, str],
+    limit: int,
+) -> QuerySet[Session]:
+    """The first sessions that meet a filter of several fields, of those that meet one of the conditions of a queue."""
+    rows = [Session.objects.filter(each, beyond) for each in conditions]
+    if not facets or not rows:
+        return chosen(Session, union([first_matching(each, where, order, limit) for each in rows]))
+    of_each = [facets.narrowed(rest=beyond, **_wanted(each)) for each in conditions]
+    return chosen(Session, first_with_facets(list(zip(rows, of_each, strict=True)), order, limit))
 
 
 def select(key: str, now: datetime, where: Q | None) -> QuerySet[Session]:
@@ -326,11 +323,11 @@ def _possible(key: str, now: datetime, where: Q | None) -> list[Q]:
     return [condition for condition in conditions if not (where and _contradict(where, condition))]
 
 
-def _order(ascending: bool) -> tuple[str, str]:
+def order_of(ascending: bool) -> tuple[str, str]:
     return ("updated_at", "id") if ascending else ("-updated_at", "-id")
 
 
-def _beyond(updated_at: datetime, pk: uuid.UUID, *, ascending: bool) -> Q:
+def beyond_of(updated_at: datetime, pk: uuid.UUID, *, ascending: bool) -> Q:
     if ascending:
         return Q(updated_at__gte=updated_at) & (Q(updated_at__gt=updated_at) | Q(id__gt=pk))
     return Q(updated_at__lte=updated_at) & (Q(updated_at__lt=updated_at) | Q(id__lt=pk))

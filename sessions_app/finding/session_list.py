@@ -46,13 +46,17 @@ def read_list(
     where = session_filter.where(thorough=True if key != "all" else None)
     found, fields = session_filter.found, session_filter.fields_on
     few, filtered_by = found.few, where
+    facets = session_filter.facets if fields + (key != "all") > 1 and key in queues.IN_ORDER else None
     if where and not found.few:
-        matching, few = queues.keys_of_matching(where, several=fields > 1)
         # The first page of all sessions is among them, too.
-        if few or (fields > 1 and key == "all" and not after and not oldest_first):
-            filtered_by = are(matching)
+        has_page = fields > 1 and key == "all" and not after and not oldest_first
+        matching, few = queues.keys_of_matching(where, several=fields > 1, facets=facets, newest=has_page)
         if few:
-            where = filtered_by
+            where = are(matching)
+        elif facets:
+            # Tags are asked of each row, without the table that they stand in.
+            where = facets.asked
+        filtered_by = are(matching) if few or has_page else where
     page = queues.read_page(
         key,
         now=now,
@@ -61,12 +65,13 @@ def read_list(
         oldest_first=oldest_first,
         limit=queues.PAGE_OF_FOUND if session_filter.text else queues.PAGE,
         several=filtered_by is where and not few and fields + (key != "all") > 1,
+        facets=facets,
     )
     if session_filter.is_list_of_keys and not few:
         # Of the newest sessions of each queue it is asked whether they are among these: PostgreSQL would look up all
         # keys for each queue.
         where = Q(opaque(where))
-    counts = queues.counts(now, where, few=few, cut=found.cut)
+    counts = queues.counts(now, where, few=few, cut=found.cut, by_row=facets is not None)
     # A number that is "at least" is no smaller than what the page itself shows.
     counts = [count.at_least(len(page.sessions)) if count.queue.key == key else count for count in counts]
     return SessionList(page.sessions, page.next, counts)

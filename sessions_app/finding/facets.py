@@ -1,0 +1,110 @@
+"""The sessions that have several properties together, as PostgreSQL finds them by one index.
+
+Tens of thousands of sessions may have a tag and tens of thousands be in a phase, of which hardly one is both. By an
+index of either, PostgreSQL reads all of its rows to see that. The index of migration 0040 has all properties of each
+session as keys, its *facets*: it compares the lists of sessions that it has for each key, and no row is read but those
+of sessions that have all of them.
+
+The phase of a session that runs is none of them, since each commit of a run changes it: running sessions, which are
+few, are asked for it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+from django.db.models import BooleanField, F, Func, Q
+
+from sessions_app.models import Status
+
+# As each row of the sessions has them, in the table of PostgreSQL only: triggers keep them (migration 0040).
+TAG_NAMES = "tag_names"
+# The columns of which the second expression of the index is made, in the order of its places.
+_COLUMNS = ("agent", "status", "has_failed", "phase_at_rest", "assignee")
+_KEYS = (
+    "(ARRAY['agent ' || {0}, 'status ' || {1}, 'phase ' || CASE WHEN {1} = 'running' THEN NULL "
+    "WHEN {2} THEN 'error' ELSE COALESCE({3}, 'done') END, 'assignee ' || COALESCE({4}::text, 'nobody')])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facets:
+    """What a filter asks for, as far as the index has it, and the rest; "" where it asks for nothing.
+
+    assignee: their key, or "nobody".
+    rest: what else is asked of a session.
+    """
+
+    agent: str = ""
+    status: str = ""
+    phase: str = ""
+    tag: str = ""
+    assignee: str = ""
+    rest: Q = field(default_factory=Q)
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return sum(bool(getattr(self, each.name)) for each in fields(self)) - bool(self.rest)
+
+    def narrowed(self, *, rest: Q, **others: str) -> Self:
+        """With others, which no session contradicts that is asked for, and something else that is asked of it."""
+        return replace(self, rest=self.rest & rest, **others)
+
+    @property
+    def where(self) -> Q:
+        """The condition, so that PostgreSQL reads the index."""
+        return self.of_index & self.rest
+
+    @property
+    def of_index(self) -> Q:
+        """The condition without the rest."""
+        if not self.phase:
+            return self._has()
+        in_phase = Q(phase=self.phase)
+        if self.status == Status.RUNNING:
+            return self._has() & in_phase
+        if self.status:
+            return self._has("phase")
+        running = replace(self, status=Status.RUNNING)
+        return self._has("phase") | (running._has() & in_phase)
+
+    @property
+    def asked(self) -> Q:
+        """The same condition, as it takes the least to ask it of each row."""
+        where = Q(_Has([], [self.tag])) if self.tag else Q()
+        for name in ("agent", "status", "phase"):
+            if value := getattr(self, name):
+                where &= Q(**{name: value})
+        if self.assignee:
+            where &= Q(assignee=None if self.assignee == "nobody" else self.assignee)
+        return where & self.rest
+
+    def _has(self, *names: str) -> Q:
+        names = ("agent", "status", "assignee", *names)
+        keys = [f"{name} {value}" for name in names if (value := getattr(self, name))]
+        return Q(_Has(keys, [self.tag] if self.tag else []))
+
+
+class _Has(Func):
+    """Whether a session has the keys and the tags. PostgreSQL only."""
+
+    output_field = BooleanField()
+
+    def __init__(self, keys: Sequence[str], tags: Sequence[str]) -> None:
+        super().__init__(*map(F, _COLUMNS))
+        self.keys, self.tags = keys, tags
+
+    def as_sql(self, compiler: Any, connection: Any, **_: Any) -> tuple[str, tuple[Any, ...]]:  # type: ignore[override]
+        columns = [compiler.compile(column)[0] for column in self.source_expressions]
+        table = columns[0].rpartition(".")[0]
+        parts = []
+        if self.tags:
+            parts.append(f"{table}.{TAG_NAMES} @> {_array(self.tags)}")
+        if self.keys:
+            parts.append(f"{_KEYS.format(*columns)} @> {_array(self.keys)}")
+        return f"({' AND '.join(parts)})", (*self.tags, *self.keys)
+
+
+def _array(values: Sequence[str]) -> str:
+    return f"ARRAY[{', '.join(['%s'] * len(values))}]::text[]"

@@ -1,0 +1,194 @@
+"""On PostgreSQL one index finds the sessions that have several properties, as their columns and tags would."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import product
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.db.models import Q
+from django.http import QueryDict
+from django.utils import timezone
+
+from sessions_app.finding import newest, queues
+from sessions_app.finding.facets import Facets
+from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.session_list import read_list
+from sessions_app.models import Phase, Session, SessionTag, Status
+from tests import builders
+from tests.databases import connected
+
+pytestmark = [pytest.mark.slow, pytest.mark.postgres]
+
+
+@pytest.fixture(autouse=True)
+def on_postgresql(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[None]:
+    with django_db_blocker.unblock(), connected(migrated_postgres_url):
+        try:
+            yield
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute("TRUNCATE sessions_app_session CASCADE")
+            User.objects.all().delete()
+
+
+@pytest.fixture
+def person() -> User:
+    return builders.user("supervisor", "anna")
+
+
+@pytest.fixture
+def sessions(person: User) -> None:
+    """One in each state, then some of them again with other properties."""
+    now = timezone.now()
+    for number, (state, build) in enumerate([*builders.STATES.items()] * 2):
+        session = build(
+            title=state,
+            agent_key=("claims", "letters")[number % 3 == 1],
+            customer=("Ada Keller", "Grace Hopper")[number % 5 > 2],
+            tags=[["vip"], ["glass", "vip"], []][number % 3],
+        )
+        # Some changed at the same time.
+        changed_at = now - timedelta(minutes=number // 3)
+        assignee = person if number % 4 == 0 else None
+        Session.objects.filter(pk=session.pk).update(updated_at=changed_at, assignee=assignee)
+
+
+def keys(where: Q) -> list[UUID]:
+    return sorted(Session.objects.filter(where).values_list("pk", flat=True))
+
+
+def index_is_read(where: Q) -> bool:
+    """Whether PostgreSQL can read it, however few rows there are."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute("SET LOCAL enable_indexscan = off")
+        plan = Session.objects.filter(where).order_by().explain()
+    return "session_facets" in plan and "Seq Scan" not in plan
+
+
+@pytest.mark.usefixtures("sessions")
+def test_the_index_finds_the_sessions_that_have_the_columns_and_tags(person: User) -> None:
+    agents, tags = ("", "claims"), ("", "vip", "glass", "never used")
+    people = ("", "nobody", str(person.pk))
+    found = 0
+    for agent, status, phase, tag, assignee in product(
+        agents, ("", *Status.values), ("", *Phase.values), tags, people
+    ):
+        asked = Facets(
+            agent=agent, status=status, phase=phase, tag=tag, assignee=assignee, rest=Q(title__gt="d")
+        )
+        if not asked.number:
+            continue
+        columns = {"agent": agent, "status": status, "phase": phase, "assignee": assignee}
+        expected = Q(title__gt="d") & Q(**{name: value for name, value in columns.items() if value})
+        if assignee == "nobody":
+            expected = Q(title__gt="d", assignee=None) & Q(
+                **{name: value for name, value in columns.items() if value and name != "assignee"}
+            )
+        if tag:
+            expected &= Q(pk__in=SessionTag.objects.filter(name=tag).values("session"))
+        assert keys(asked.where) == keys(asked.asked) == keys(expected), asked
+        found += len(keys(expected)) > 0
+    assert found > 100
+
+
+def test_what_is_asked_of_the_index_is_found_by_it() -> None:
+    for asked in (
+        Facets(agent="claims"),
+        Facets(tag="vip"),
+        Facets(tag="vip", assignee="nobody", status=Status.PAUSED),
+        Facets(phase=Phase.DONE, status=Status.IDLE),
+        Facets(phase=Phase.PLANNING, tag="vip"),
+        Facets(phase=Phase.PLANNING, status=Status.RUNNING),
+    ):
+        assert index_is_read(asked.where), asked
+
+
+def tagged(name: str) -> list[str]:
+    return [*Session.objects.filter(Facets(tag=name).where).order_by("title").values_list("title", flat=True)]
+
+
+def test_the_index_has_the_tags_whenever_and_however_they_are_written() -> None:
+    one, two = builders.queued(title="one", tags=["early"]), builders.queued(title="two")
+    assert tagged("early") == ["one"]
+    SessionTag.objects.bulk_create([SessionTag(session=each, name="late") for each in (one, two)])
+    assert (tagged("early"), tagged("late")) == (["one"], ["one", "two"])
+    two.tags.filter(name="late").update(name="changed")
+    assert (tagged("late"), tagged("changed")) == (["one"], ["two"])
+    one.tags.filter(name="early").update(session=two)
+    assert tagged("early") == ["two"]
+    one.tags.all().delete()
+    assert (tagged("late"), tagged("early")) == ([], ["two"])
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id::text, tag_names FROM sessions_app_session ORDER BY title")
+        assert cursor.fetchall() == [(str(one.pk), []), (str(two.pk), ["changed", "early"])]
+
+
+def test_the_tags_of_a_session_may_be_written_before_it() -> None:
+    session = builders.queued(title="one", tags=["vip"])
+    columns = [each.column for each in Session._meta.concrete_fields if not each.generated]
+    names = ", ".join(column for column in columns if column and column != "id")
+    new = "01a1b55b-b8ad-7df3-b860-c8388d63cc90"
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("INSERT INTO sessions_app_sessiontag (session_id, name) VALUES (%s, 'before')", [new])
+        cursor.execute(
+            f"INSERT INTO sessions_app_session (id, {names}) SELECT %s, {names} FROM sessions_app_session "
+            "WHERE id = %s",
+            [new, session.pk],
+        )
+    assert (tagged("before"), tagged("vip")) == (["one"], ["one"])
+    assert [each.pk for each in Session.objects.filter(Facets(tag="before").where)] != [session.pk]
+
+
+FILTERS = [
+    "tag=vip&agent=claims",
+    "tag=glass&customer=keller",
+    "phase=planning&tag=vip",
+    "phase=done&assignee=nobody",
+    "status=waiting&assignee=anna",
+    "assignee=me&tag=vip",
+    "assignee=unknown&tag=vip",
+    "agent=claims&since=7d",
+    "agent=letters&since=1h&tag=vip",
+    "status=running&phase=executing",
+    "tag=never+used&agent=claims",
+    "tag=vip",
+]
+
+
+@pytest.mark.usefixtures("sessions")
+@pytest.mark.parametrize("walked", [1, 4, 100])
+@pytest.mark.parametrize("oldest_first", [False, True])
+def test_a_list_has_each_session_that_meets_its_filters_once_and_in_order(
+    person: User, walked: int, oldest_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest, "WALKED_WITH_FACETS", walked)
+    monkeypatch.setattr(newest, "MOST_WALKED_WITH_FACETS", 3 * walked)
+    # So that few sessions are more than those that stand for a filter by their keys.
+    monkeypatch.setattr(queues, "MOST", 2)
+    monkeypatch.setattr(queues, "PAGE", 2)
+    now = timezone.now()
+    order = ("updated_at", "pk") if oldest_first else ("-updated_at", "-pk")
+    lengths = []
+    for queue, query in product(("all", "running", "failed", "paused", "done", "waiting"), FILTERS):
+        session_filter = SessionFilter(QueryDict(query), user=person)
+        where = session_filter.where()
+        assert session_filter.facets
+        expected = [*queues.select(queue, now, where).order_by(*order)]
+        listed: list[Session] = []
+        after = ""
+        while True:
+            page = read_list(
+                queue, now=now, session_filter=session_filter, after=after, oldest_first=oldest_first
+            )
+            listed += page.sessions
+            if not (after := page.next):
+                break
+        assert listed == expected, (queue, query)
+        lengths.append(len(expected))
+    assert max(lengths) > 6
+    assert lengths.count(0) < len(lengths) / 2
