@@ -135,6 +135,12 @@ def test_a_session_without_a_cause_is_no_line_by_cause() -> None:
         ("customer=lind&tag=vip", 5),
         ("tag=nosuch", 0),
         ("agent=claims", 15),
+        ("agent=claims&tag=vip", 8),
+        ("assignee=nobody&tag=vip&since=30d", 8),
+        # Two approvals, two calls in doubt, and those whose retries are used up as one.
+        ("status=waiting&tag=vip", 5),
+        ("phase=error&tag=vip", 1),
+        ("phase=done&tag=vip", 0),
     ],
 )
 def test_the_lines_are_the_same_for_a_filter_of_few_sessions_and_of_many(

@@ -10,11 +10,13 @@ few, are asked for it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Self
 
 from django.db.models import BooleanField, F, Func, Q
 
+from sessions_app.finding.parts import opaque
 from sessions_app.models import Status
 
 # As each row of the sessions has them, in the table of PostgreSQL only: triggers keep them (migration 0040).
@@ -32,6 +34,7 @@ class Facets:
     """What a filter asks for, as far as the index has it, and the rest; "" where it asks for nothing.
 
     assignee: their key, or "nobody".
+    since: when a session changed at the earliest. ``are_many_since``: a large part of all did later.
     rest: what else is asked of a session.
     """
 
@@ -40,34 +43,46 @@ class Facets:
     phase: str = ""
     tag: str = ""
     assignee: str = ""
+    since: datetime | None = None
+    are_many_since: bool = False
     rest: Q = field(default_factory=Q)
 
     @property
-    def number(self) -> int:
-        """How many there are."""
-        return sum(bool(getattr(self, each.name)) for each in fields(self)) - bool(self.rest)
+    def is_any(self) -> bool:
+        """Whether the index has something that is asked for."""
+        return any((self.agent, self.status, self.phase, self.tag, self.assignee))
 
-    def narrowed(self, *, rest: Q, **others: str) -> Self:
-        """With others, which no session contradicts that is asked for, and something else that is asked of it."""
-        return replace(self, rest=self.rest & rest, **others)
+    def narrowed(self, *, rest: Q, status: str = "", phase: str = "") -> Self:
+        """With something else that is asked of a session, and a status and phase that those asked for may have."""
+        return replace(self, rest=self.rest & rest, status=status or self.status, phase=phase or self.phase)
 
     @property
     def where(self) -> Q:
         """The condition, so that PostgreSQL reads the index."""
-        return self.of_index & self.rest
+        return self.of_index & self.others
+
+    @property
+    def others(self) -> Q:
+        """What the index does not have."""
+        since = self._since()
+        # The index finds those that match faster than one by their age finds hundreds of thousands.
+        return (Q(opaque(since)) if self.are_many_since else since) & self.rest
 
     @property
     def of_index(self) -> Q:
-        """The condition without the rest."""
+        """What the index has."""
         if not self.phase:
             return self._has()
-        in_phase = Q(phase=self.phase)
         if self.status == Status.RUNNING:
-            return self._has() & in_phase
+            return self._has() & Q(phase=self.phase)
         if self.status:
-            return self._has("phase")
-        running = replace(self, status=Status.RUNNING)
-        return self._has("phase") | (running._has() & in_phase)
+            return self.at_rest
+        return self.at_rest | replace(self, status=Status.RUNNING).of_index
+
+    @property
+    def at_rest(self) -> Q:
+        """The same, of sessions that do not run."""
+        return self._has("phase")
 
     @property
     def asked(self) -> Q:
@@ -78,7 +93,10 @@ class Facets:
                 where &= Q(**{name: value})
         if self.assignee:
             where &= Q(assignee=None if self.assignee == "nobody" else self.assignee)
-        return where & self.rest
+        return where & self._since() & self.rest
+
+    def _since(self) -> Q:
+        return Q(updated_at__gte=self.since) if self.since else Q()
 
     def _has(self, *names: str) -> Q:
         names = ("agent", "status", "assignee", *names)
@@ -92,7 +110,7 @@ class _Has(Func):
     output_field = BooleanField()
 
     def __init__(self, keys: Sequence[str], tags: Sequence[str]) -> None:
-        super().__init__(*map(F, _COLUMNS))
+        super().__init__(*map(F, _COLUMNS if keys else ("id",)))
         self.keys, self.tags = keys, tags
 
     def as_sql(self, compiler: Any, connection: Any, **_: Any) -> tuple[str, tuple[Any, ...]]:  # type: ignore[override]

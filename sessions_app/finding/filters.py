@@ -20,7 +20,6 @@ from sessions_app.finding.counting import are_about
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.hidden import contains, has_index, may_find_tag, may_know_hidden
 from sessions_app.finding.keys import are
-from sessions_app.finding.newest import opaque
 from sessions_app.finding.pairs import has_trigrams
 from sessions_app.finding.search import NEWEST, NEWEST_IN_QUEUE, newest_sessions
 from sessions_app.finding.search_words import MOST_WORDS, parts_of
@@ -99,7 +98,7 @@ class SessionFilter(forms.Form):
 
         :param thorough: Whether a search looks at more of the matches of a word that very many sessions contain, which
             takes up to a second; None if any other field filters. See `found` for whether it looked at all of them.
-        :param by_phase: Whether the phase filters, too.
+        :param by_phase: Whether the phase is a part of the condition; of the facets it is.
         """
         self.is_valid()
         whole = may_know_hidden(self.user)
@@ -107,18 +106,15 @@ class SessionFilter(forms.Form):
         where = self._of_no_facet(values, whole, thorough)
         facets = Facets(rest=where)
         if "since" in values:
-            since = Q(updated_at__gte=timezone.now() - AGES[values["since"]])
-            where &= since
-            # Of hundreds of thousands of sessions the facets find those that match faster than an index by their age.
-            facets = replace(
-                facets, rest=facets.rest & (Q(opaque(since)) if values["since"] in LONG else since)
-            )
+            since = timezone.now() - AGES[values["since"]]
+            where &= Q(updated_at__gte=since)
+            facets = replace(facets, since=since, are_many_since=values["since"] in LONG)
         for name in ("agent", "status"):
             if name in values:
                 where &= Q(**{name: values[name]})
                 facets = replace(facets, **{name: values[name]})
-        if by_phase and "phase" in values:
-            where &= in_phase(values["phase"], values.get("status", ""))
+        if "phase" in values:
+            where &= in_phase(values["phase"], values.get("status", "")) if by_phase else Q()
             facets = replace(facets, phase=values["phase"])
         if "tag" in values:
             tag = values["tag"].lower()
@@ -131,7 +127,7 @@ class SessionFilter(forms.Form):
             assignee = self._assignee(values["assignee"])
             where &= Q(assignee=assignee)
             facets = replace(facets, assignee="nobody" if assignee is None else str(assignee))
-        self.facets = facets if facets.number and connection.vendor == "postgresql" else None
+        self.facets = facets if facets.is_any and connection.vendor == "postgresql" else None
         return where
 
     def _assignee(self, name: str) -> int | None:

@@ -15,8 +15,8 @@ from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.finding import shown_names
-from sessions_app.finding.newest import opaque
 from sessions_app.finding.pairs import capitals, contains_by_pairs, has_trigrams, pairs_of
+from sessions_app.finding.parts import opaque
 from sessions_app.models import StaffPermission
 
 

@@ -1,16 +1,19 @@
 """Which sessions the lines of the inbox are asked of, and how: that depends on how many sessions meet the condition."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, Self
+from uuid import UUID
 
 from django.db import connection
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet, Value
 
 from sessions_app.finding.counting import are_about
+from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.finding.keys import are, in_list, listed_each
-from sessions_app.finding.newest import opaque
+from sessions_app.finding.keys import are, in_list, listed_each, listed_up_to
+from sessions_app.finding.parts import as_sql, opaque
 from sessions_app.models import STOPPED, Phase, Session, Status
 
 _MOVING = (Status.RUNNING, Status.QUEUED)
@@ -127,6 +130,10 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
         return None
     if session_filter.found.few:
         return Condition.of(where, Matches.FEW)
+    if session_filter.facets and session_filter.fields_on > 1:
+        by_state = by_facets(session_filter.facets)
+        if by_state is not None:
+            return by_state
     if session_filter.is_selective or (
         session_filter.is_of_agent_or_tag and session_filter.finds_about() <= MOST_SOME
     ):
@@ -178,6 +185,46 @@ def by_keys(
     if keys is None:
         return None
     return Condition(*[OfState.of_named(Named(each, status, phase)) for each in keys])
+
+
+def by_facets(facets: Facets) -> Condition | None:
+    """The sessions that meet a filter of several fields, in each state by their keys if they are few enough; None if
+    those that wait or are paused are expected to be very many. Two queries, and two more for each state in which they
+    are too many to name.
+    """
+    of_state = ((STOPPED, Q()), (_MOVING, Q()), (_WITH_CAUSE, Q(failure__isnull=False)))
+    rows = [_in_states(facets, statuses, also) for statuses, also in of_state]
+    # How many of them are in a phase is guessed wrong: it depends on their status.
+    if not (facets.phase or facets.status) and are_about(rows[0]) > 2 * MOST_KEYS:
+        return None
+    read = listed_up_to([as_sql(each) for each in rows], MOST_KEYS)
+    found = []
+    for (keys, are_all), state in zip(read, (IS_STOPPED, IS_MOVING, HAS_CAUSE), strict=True):
+        if are_all:
+            found.append(OfState.of_named(Named(keys, facets.status, facets.phase)))
+        else:
+            # Those that wait longest need not be among the many that match.
+            are_most = _are_one_in(2, facets.asked, state)
+            found.append(OfState(facets.asked, Matches.MANY if are_most else Matches.SOME))
+    return Condition(*found)
+
+
+def _in_states(facets: Facets, statuses: Sequence[Status], also: Q) -> QuerySet[Session, UUID]:
+    """The keys of the sessions that meet the filter and have one of the statuses; of idle ones those that have failed.
+    There may be others.
+    """
+    where = Q()
+    for status in statuses:
+        if facets.status not in ("", status):
+            continue
+        if status != Status.IDLE:
+            where |= replace(facets, status=status).of_index
+        elif facets.phase in ("", Phase.ERROR):
+            # Nearly all in the phase are idle, and it is a shorter list.
+            where |= replace(facets, status="", phase=Phase.ERROR).at_rest
+    if not where:
+        return Session.objects.none().values_list("pk", flat=True)
+    return Session.objects.filter(where, facets.others, also).order_by().values_list("pk", flat=True)
 
 
 def of_status(where: Q, status: str, phase: str = "") -> Condition:

@@ -4,7 +4,7 @@ As a parameter each, some thousands of them take longer to send and to parse tha
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models import BooleanField, F, Func, Q, QuerySet, Value
 from django.db.models.expressions import RawSQL
 
-from sessions_app.finding.parts import NO_ROWS, as_sql
+from sessions_app.finding.parts import NO_ROWS, Sql, as_sql
 
 
 def are(keys: Collection[UUID] | Collection[int]) -> Q:
@@ -49,6 +49,31 @@ def listed_each(rows: QuerySet[Any, Any], groups: int, most: int) -> list[str | 
     if number > most:
         return None
     return [keys if any_keys else None for keys, any_keys in zip(found[::2], found[1::2], strict=True)]
+
+
+def listed_up_to(selects: Sequence[Sql], most: int) -> list[tuple[str | None, bool]]:
+    """The keys that each of the queries selects, `listed`, or None for none, and whether these are all; of one that
+    selects more than `most`, some. One query; PostgreSQL only.
+
+    It is planned as if all rows were read: of a limit PostgreSQL would expect that it is reached soon in any order.
+    """
+    # Without rows a select has another column.
+    each = [
+        select if select != (NO_ROWS, ()) else ("SELECT NULL::uuid WHERE FALSE", ()) for select in selects
+    ]
+    found = [f"found_{place}(key) AS MATERIALIZED ({sql})" for place, (sql, _) in enumerate(each)]
+    lists = [
+        f"(SELECT CAST(array_agg(key) AS text) AS keys_{place}, count(*) AS number_{place} FROM "  # noqa: S608 - our own
+        f"(SELECT key FROM found_{place} LIMIT {most + 1:d}) AS rows) AS list_{place}"
+        for place in range(len(each))
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"WITH {', '.join(found)} SELECT * FROM {', '.join(lists)}",  # noqa: S608 - as above
+            [value for _, values in each for value in values],
+        )
+        row = cursor.fetchone()
+    return [(keys, number <= most) for keys, number in zip(row[::2], row[1::2], strict=True)]
 
 
 def listed(keys: Collection[UUID] | Collection[int]) -> str:

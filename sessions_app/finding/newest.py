@@ -15,8 +15,6 @@ from uuid import UUID
 
 from django.db import connection
 from django.db.models import (
-    BooleanField,
-    Case,
     DateTimeField,
     ExpressionWrapper,
     F,
@@ -24,14 +22,13 @@ from django.db.models import (
     QuerySet,
     Subquery,
     Value,
-    When,
 )
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
 from sessions_app.finding.counting import count_up_to
 from sessions_app.finding.facets import TAG_NAMES, Facets
-from sessions_app.finding.parts import NO_ROWS, Sql, as_sql, chosen, union
+from sessions_app.finding.parts import NO_ROWS, Sql, as_sql, chosen, opaque, union
 from sessions_app.models import Session
 
 # So many of the newest sessions are read first. To compare the letters of one takes several microseconds, as it does to
@@ -56,11 +53,6 @@ _WITH_MEMORY = (
 _NEWEST = ("-updated_at", "-id")
 # To be ordered by: PostgreSQL has no index of it, so it does not read all sessions in that order.
 _CHANGED_AT = ExpressionWrapper(F("updated_at") + Value(timedelta()), output_field=DateTimeField())
-
-
-def opaque(condition: Q) -> Case:
-    """The condition in a form that PostgreSQL does not look into: it uses no index for it but one of the same form."""
-    return Case(When(condition, then=True), default=False, output_field=BooleanField())
 
 
 def near_or_all(near: Sql, every: Sql, limit: int, *, wide: Sql | None = None, some: int = 1) -> Sql:
@@ -132,7 +124,7 @@ def first_with_facets(
         the same rest. No session is in two parts.
     """
     of_index = reduce(or_, [facets.of_index for _, facets in parts])
-    every = as_sql(_sorted(Session.objects.filter(of_index, parts[0][1].rest), order)[:limit])
+    every = as_sql(_sorted(Session.objects.filter(of_index, parts[0][1].others), order)[:limit])
     if every == (NO_ROWS, ()):
         return every
     near, wide = (

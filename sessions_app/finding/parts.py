@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from django.core.exceptions import EmptyResultSet
 from django.db import connection
-from django.db.models import F, Model, Q, QuerySet, Value
+from django.db.models import BooleanField, Case, F, Model, Q, QuerySet, Value, When
 from django.db.models.expressions import RawSQL
 
 # A SELECT and its parameters.
@@ -31,6 +31,11 @@ class NotEstimated(Value):
         if connection.vendor == "postgresql":  # in a SELECT of its own a prepared value has no type
             sql = f"{sql}::{self.output_field.db_type(connection)}"
         return f"(SELECT {sql})", values
+
+
+def opaque(condition: Q) -> Case:
+    """The condition in a form that PostgreSQL does not look into: it uses no index for it but one of the same form."""
+    return Case(When(condition, then=True), default=False, output_field=BooleanField())
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from sessions_app.finding import stuck
 from sessions_app.finding.counting import MOST, Count, count_each, numbers_of, to_count, up_to_most
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.keys import are
-from sessions_app.finding.newest import any_matching, first_matching, first_with_facets, opaque
-from sessions_app.finding.parts import Sql, chosen, first_of_all, union
+from sessions_app.finding.newest import any_matching, first_matching, first_with_facets
+from sessions_app.finding.parts import Sql, chosen, first_of_all, opaque, union
 from sessions_app.models import Phase, Session, Status
 from sessions_app.models.compiled import compiled
 

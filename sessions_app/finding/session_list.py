@@ -13,7 +13,7 @@ from sessions_app.finding import queues
 from sessions_app.finding.counting import Count, digest
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.keys import are
-from sessions_app.finding.newest import opaque
+from sessions_app.finding.parts import opaque
 from sessions_app.models import Session
 
 
