@@ -1,6 +1,7 @@
 """On PostgreSQL one index finds the sessions that have several properties, as their columns and tags would."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -20,6 +21,7 @@ from sessions_app.finding.session_list import read_list
 from sessions_app.models import Phase, Session, SessionTag, Status
 from tests import builders
 from tests.databases import connected
+from tools.services import START_SECONDS, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
@@ -142,6 +144,27 @@ def test_the_tags_of_a_session_may_be_written_before_it() -> None:
         )
     assert (tagged("before"), tagged("vip")) == (["one"], ["one"])
     assert [each.pk for each in Session.objects.filter(Facets(tag="before").where)] != [session.pk]
+
+
+def test_tags_that_two_transactions_write_to_one_session_are_both_found(migrated_postgres_url: str) -> None:
+    session = builders.queued(title="one")
+
+    def second() -> None:
+        with connected(migrated_postgres_url):
+            SessionTag.objects.create(session=session, name="second")
+
+    def waits() -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM pg_locks WHERE NOT granted")
+            return cursor.fetchone() is not None
+
+    with ThreadPoolExecutor(1) as thread:
+        with transaction.atomic():
+            SessionTag.objects.create(session=session, name="first")
+            written = thread.submit(second)
+            wait_for(waits, "the second transaction to wait for the first")
+        written.result(START_SECONDS)
+    assert (tagged("first"), tagged("second")) == (["one"], ["one"])
 
 
 FILTERS = [

@@ -29,6 +29,9 @@ _FORWARDS = (
     f"""
     CREATE FUNCTION sessions_app_tags_of_session() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
+        -- The next statement sees what was committed while this one waited.
+        PERFORM 1 FROM sessions_app_session WHERE id IN (OLD.session_id, NEW.session_id)
+        ORDER BY id FOR NO KEY UPDATE;
         UPDATE sessions_app_session SET tag_names = {_NAMES.format("sessions_app_session.id")}
         WHERE id IN (OLD.session_id, NEW.session_id)
         AND tag_names IS DISTINCT FROM {_NAMES.format("sessions_app_session.id")};
