@@ -1,6 +1,6 @@
 """On PostgreSQL one index finds the sessions that have several properties, as their columns and tags would."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import product
@@ -167,6 +167,45 @@ def test_tags_that_two_transactions_write_to_one_session_are_both_found(migrated
     assert (tagged("first"), tagged("second")) == (["one"], ["one"])
 
 
+def listed(queue: str, session_filter: SessionFilter, *, oldest_first: bool = False) -> list[Session]:
+    """The sessions of all pages."""
+    found: list[Session] = []
+    after = ""
+    for _ in range(1_000):
+        page = read_list(
+            queue, now=timezone.now(), session_filter=session_filter, after=after, oldest_first=oldest_first
+        )
+        found += page.sessions
+        if not (after := page.next):
+            return found
+    raise AssertionError("There is always another page.")
+
+
+@pytest.mark.parametrize(
+    "queue, build, other",
+    [("done", builders.done, builders.cancelled), ("running", builders.running, builders.queued)],
+)
+def test_a_session_comes_before_older_ones_of_another_part_of_its_queue(
+    person: User,
+    queue: str,
+    build: Callable[..., Session],
+    other: Callable[..., Session],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(newest, "WALKED_WITH_FACETS", 3)
+    monkeypatch.setattr(newest, "MOST_WALKED_WITH_FACETS", 4)
+    monkeypatch.setattr(queues, "MOST", 2)
+    monkeypatch.setattr(queues, "PAGE", 2)
+    now = timezone.now()
+    made = [build() for _ in range(5)]
+    made += [build(title="newer", tags=["vip"]) for _ in range(2)]
+    made += [other(title="older", tags=["vip"]) for _ in range(6)]
+    for place, session in enumerate(made):
+        Session.objects.filter(pk=session.pk).update(updated_at=now - timedelta(minutes=place))
+    session_filter = SessionFilter(QueryDict("tag=vip"), user=person)
+    assert [session.title for session in listed(queue, session_filter)] == ["newer"] * 2 + ["older"] * 6
+
+
 FILTERS = [
     "tag=vip&agent=claims",
     "tag=glass&customer=keller",
@@ -202,16 +241,7 @@ def test_a_list_has_each_session_that_meets_its_filters_once_and_in_order(
         where = session_filter.where()
         assert session_filter.facets
         expected = [*queues.select(queue, now, where).order_by(*order)]
-        listed: list[Session] = []
-        after = ""
-        while True:
-            page = read_list(
-                queue, now=now, session_filter=session_filter, after=after, oldest_first=oldest_first
-            )
-            listed += page.sessions
-            if not (after := page.next):
-                break
-        assert listed == expected, (queue, query)
+        assert listed(queue, session_filter, oldest_first=oldest_first) == expected, (queue, query)
         lengths.append(len(expected))
     assert max(lengths) > 6
     assert lengths.count(0) < len(lengths) / 2

@@ -94,7 +94,7 @@ class SessionFilter(forms.Form):
     def where(self, *, thorough: bool | None = None, by_phase: bool = True) -> Q:
         """The condition that the valid fields make. A person finds by what they may see, see `hidden`.
 
-        At most seven queries; four of them are the search's.
+        At most nine queries; most of them are the search's.
 
         :param thorough: Whether a search looks at more of the matches of a word that very many sessions contain, which
             takes up to a second; None if any other field filters. See `found` for whether it looked at all of them.

@@ -28,7 +28,7 @@ from django.db.models.functions import Coalesce
 
 from sessions_app.finding.counting import count_up_to
 from sessions_app.finding.facets import TAG_NAMES, Facets
-from sessions_app.finding.parts import NO_ROWS, Sql, as_sql, chosen, opaque, union
+from sessions_app.finding.parts import NO_ROWS, Sql, as_sql, opaque
 from sessions_app.models import Session
 
 # So many of the newest sessions are read first. To compare the letters of one takes several microseconds, as it does to
@@ -112,40 +112,44 @@ def first_matching(rows: QuerySet[Session], where: Q, order: tuple[str, str], li
     every = as_sql(_sorted(rows.filter(where), order)[:limit])
     if every == (NO_ROWS, ()):
         return every
-    return near_or_all(_walked(rows, where, order, limit, WALKED_SESSIONS), every, limit)
+    return near_or_all(_walked([rows], where, order, limit, WALKED_SESSIONS), every, limit)
 
 
 def first_with_facets(
     parts: Sequence[tuple[QuerySet[Session], Facets]], order: tuple[str, str], limit: int
 ) -> Sql:
-    """As `first_matching`, of the sessions of one or more parts that match. PostgreSQL only.
+    """As `first_matching`, of the sessions of all parts together. PostgreSQL only.
 
-    :param parts: Sessions in whose order an index has them, and facets that ask for those of them that match, all with
-        the same rest. No session is in two parts.
+    :param parts: Sessions in whose order an index has them, and facets that ask for those of them that match. All ask
+        for the same but for the status and the phase. No session is in two parts.
     """
     of_index = reduce(or_, [facets.of_index for _, facets in parts])
+    asked = reduce(or_, [facets.asked for _, facets in parts])
     every = as_sql(_sorted(Session.objects.filter(of_index, parts[0][1].others), order)[:limit])
     if every == (NO_ROWS, ()):
         return every
     near, wide = (
-        _first([_walked(rows, facets.asked, order, limit, number) for rows, facets in parts], order, limit)
+        _walked([rows for rows, _ in parts], asked, order, limit, number)
         for number in (WALKED_WITH_FACETS, MOST_WALKED_WITH_FACETS)
     )
     some = max(1, limit * WALKED_WITH_FACETS // MOST_WALKED_WITH_FACETS)
     return near_or_all(near, every, limit, wide=wide, some=some)
 
 
-def _first(walked: Sequence[Sql], order: tuple[str, str], limit: int) -> Sql:
-    """Selects the keys of the first sessions of all parts."""
-    if len(walked) == 1:
-        return walked[0]
-    return as_sql(chosen(Session, union(walked)).order_by(*order).values_list("pk", flat=True)[:limit])
-
-
-def _walked(rows: QuerySet[Session], asked: Q, order: tuple[str, str], limit: int, number: int) -> Sql:
-    """Selects the keys of the first of so many of these sessions that meet the condition."""
+def _walked(
+    parts: Sequence[QuerySet[Session]], asked: Q, order: tuple[str, str], limit: int, number: int
+) -> Sql:
+    """Selects the keys of the first of these sessions that meet the condition, among so many of all parts together."""
     first = Session.objects.filter(asked).order_by(*order).values_list("pk", flat=True)[:limit]
-    return _among(rows.order_by(*order)[:number], first)
+    tag_names = RawSQL(f"{connection.ops.quote_name(Session._meta.db_table)}.{TAG_NAMES}", ())  # noqa: S611 - our own
+    rows = [as_sql(part.annotate(**{TAG_NAMES: tag_names}).order_by(*order)[:number]) for part in parts]
+    if len(rows) == 1:
+        return _among(rows[0], first)
+    # A session of one part may come before those that are left of another one.
+    each = " UNION ALL ".join(f"({sql})" for sql, _ in rows)
+    by = ", ".join(f"{name.removeprefix('-')} {'DESC' if name.startswith('-') else 'ASC'}" for name in order)
+    merged = f"SELECT * FROM ({each}) AS parts ORDER BY {by} LIMIT {number:d}"  # noqa: S608 - selects of our own
+    return _among((merged, tuple(value for _, values in rows for value in values)), first)
 
 
 def _sorted(rows: QuerySet[Session], order: tuple[str, str]) -> QuerySet[Session, UUID]:
@@ -160,18 +164,18 @@ def any_matching(facets: Facets, limit: int) -> Sql:
     every, values = as_sql(keys.filter(facets.where).order_by())
     if every == NO_ROWS:
         return NO_ROWS, ()
-    near = _walked(Session.objects.all(), facets.asked, _NEWEST, limit, WALKED_WITH_FACETS)
+    near = _walked([Session.objects.all()], facets.asked, _NEWEST, limit, WALKED_WITH_FACETS)
     # Of a query with a limit PostgreSQL would expect that so few are found soon among all sessions.
     some = f"WITH found AS MATERIALIZED ({every}) SELECT * FROM found LIMIT {limit:d}"  # noqa: S608 - a select of our own
     return near_or_all(near, (some, values), limit)
 
 
-def _among(rows: QuerySet[Session], matching: QuerySet[Session, UUID]) -> Sql:
+def _among(rows: Sql, matching: QuerySet[Session, UUID]) -> Sql:
     """The second query, which can have rows and selects keys, on the rows of the first one instead of the table."""
     sql, values = as_sql(matching)
     table = connection.ops.quote_name(Session._meta.db_table)
     selected, others = sql.split(f" FROM {table}", 1)
-    these, parameters = as_sql(rows.annotate(**{TAG_NAMES: RawSQL(f"{table}.{TAG_NAMES}", ())}))  # noqa: S611 - our own
+    these, parameters = rows
     return f"{selected} FROM ({these}) AS {table}{others}", (*parameters, *values)
 
 

@@ -133,7 +133,7 @@ def counts(
     :param few: The filter matches some thousands of sessions at most: they are read once, and not for each queue. None
         if that is to be found out.
     :param cut: It does not match all that it should: there may be more in each queue.
-    :param by_row: The filter names columns of the session only: it is asked of each session that is looked at.
+    :param by_row: The filter takes little to ask it of a session, and is asked of each that is looked at.
     """
     if not where:
         counted = count_each([_to_count(queue.key, now) for queue in QUEUES], prepared=True)

@@ -1,7 +1,9 @@
 """An index by which PostgreSQL finds the sessions that have several properties together (`sessions_app.finding.facets`).
 
-Tags stand in another table. For the index each row of the sessions has them too, which triggers see to. No column of
-the index is changed by the commits of a run, but for those with which it begins and ends.
+Tags stand in another table. For the index each row of the sessions has them too: triggers see to it whenever a tag is
+inserted, changed or deleted, and lock the row of its session. They find the tables where this migration did, also while
+a dump is restored. No column of the index is changed by the commits of a run, but for those with which it begins and
+ends.
 """
 
 from django.apps.registry import Apps
@@ -20,14 +22,16 @@ _FORWARDS = (
     "UPDATE sessions_app_session SET tag_names = " + _NAMES.format("sessions_app_session.id") + " WHERE EXISTS "
     "(SELECT 1 FROM sessions_app_sessiontag WHERE session_id = sessions_app_session.id)",
     f"""
-    CREATE FUNCTION sessions_app_tags_of_new_session() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION sessions_app_tags_of_new_session() RETURNS trigger LANGUAGE plpgsql
+    SET search_path FROM CURRENT AS $$
     BEGIN
         NEW.tag_names := {_NAMES.format("NEW.id")};
         RETURN NEW;
     END $$
     """,
     f"""
-    CREATE FUNCTION sessions_app_tags_of_session() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION sessions_app_tags_of_session() RETURNS trigger LANGUAGE plpgsql
+    SET search_path FROM CURRENT AS $$
     BEGIN
         -- The next statement sees what was committed while this one waited.
         PERFORM 1 FROM sessions_app_session WHERE id IN (OLD.session_id, NEW.session_id)
