@@ -146,6 +146,18 @@ def test_the_tags_of_a_session_may_be_written_before_it() -> None:
     assert [each.pk for each in Session.objects.filter(Facets(tag="before").where)] != [session.pk]
 
 
+def test_a_tag_is_found_that_was_written_without_the_schema_in_the_search_path() -> None:
+    """As pg_restore writes it."""
+    session = builders.queued(title="one")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL search_path = ''")
+        cursor.execute(
+            "INSERT INTO public.sessions_app_sessiontag (session_id, name) VALUES (%s, 'restored')",
+            [session.pk],
+        )
+    assert tagged("restored") == ["one"]
+
+
 def test_tags_that_two_transactions_write_to_one_session_are_both_found(migrated_postgres_url: str) -> None:
     session = builders.queued(title="one")
 
