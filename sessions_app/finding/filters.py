@@ -114,8 +114,9 @@ class SessionFilter(forms.Form):
                 where &= Q(**{name: values[name]})
                 facets = replace(facets, **{name: values[name]})
         if "phase" in values:
-            where &= in_phase(values["phase"], values.get("status", "")) if by_phase else Q()
             facets = replace(facets, phase=values["phase"])
+            if by_phase:
+                where &= in_phase(values["phase"], values.get("status", ""))
         if "tag" in values:
             tag = values["tag"].lower()
             if not may_find_tag(tag, whole=whole):
@@ -141,6 +142,7 @@ class SessionFilter(forms.Form):
                 return User.objects.filter(username=name).values_list("pk", flat=True).first() or 0
 
     def _of_no_facet(self, values: dict[str, Any], whole: bool, thorough: bool | None) -> Q:
+        """The condition of the fields that the index of facets does not have; sets `found`."""
         where = Q()
         if "failure" in values:
             where &= Q(failure=values["failure"])
