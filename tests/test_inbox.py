@@ -1,5 +1,6 @@
 """The inbox: all that waits for a person in one list, the oldest first, decided where it stands."""
 
+import html
 import re
 from datetime import timedelta
 from uuid import UUID
@@ -13,9 +14,18 @@ from django.utils import timezone
 from sessions_app import actions
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
-from sessions_app.finding import causes, counting, inbox, inbox_counts
+from sessions_app.finding import causes, counting, filters, inbox, inbox_counts
 from sessions_app.finding.inbox_condition import Condition
-from sessions_app.models import Approval, Message, RegisteredAgent, SavedView, Session, ToolCall, Worker
+from sessions_app.models import (
+    Approval,
+    Message,
+    RegisteredAgent,
+    SavedView,
+    Session,
+    SessionTag,
+    ToolCall,
+    Worker,
+)
 from tests import builders
 from tests.pages import poll_of, text_at, without_random
 
@@ -321,6 +331,55 @@ def test_sessions_that_failed_for_one_reason_are_one_line_that_opens_into_all_of
     assert f"/bulk/?queue=all&amp;failure={cause}&amp;kind=resume" in page
     bulk = text_of(desk, f"/bulk/?queue=all&failure={cause}&kind=resume")
     assert "10 sessions" in bulk
+
+
+@pytest.mark.parametrize(
+    "query", ["customer=Ada", "tag=vip&since=7d", "assignee=me&agent=claims&status=idle", "q=Ada"]
+)
+def test_a_line_of_a_filtered_inbox_opens_into_the_sessions_that_it_counts_and_no_others(desk, query):
+    me = User.objects.get()
+    for number in range(5):
+        is_of_ada = number in (1, 3)
+        session = builders.failed(
+            title=f"S{number}",
+            customer="Ada Byron" if is_of_ada else "Greta",
+            created_at=minutes_ago(9 - number),
+        )
+        if is_of_ada:
+            SessionTag.objects.create(session=session, name="vip")
+            Session.objects.filter(pk=session.pk).update(assignee=me)
+    page = text_at(desk, f"/inbox/?{query}&nosuch=1&kind=failed&order=newest")
+    links = dict(re.findall(r'href="([^"]+)">\s*(Open the 2|Try all 2 again|Assign)', page))
+    by_label = {label: html.unescape(address) for address, label in links.items()}
+    opened = desk.get(by_label["Open the 2"]).content.decode()
+    assert sorted(re.findall(r"data-row>(S\d)<", opened)) == ["S1", "S3"]
+    assert "nosuch" not in by_label["Open the 2"]
+    for label in ("Try all 2 again", "Assign"):
+        assert "2 of 2 sessions" in text_of(desk, by_label[label])
+
+
+def test_a_filter_that_is_invalid_leaves_out_no_line_and_no_session_behind_it(desk):
+    for number in range(2):
+        builders.failed(title=f"S{number}")
+    page = text_at(desk, "/inbox/?since=ever")
+    address = re.search(r'href="([^"]+)">\s*Try all 2 again', page)
+    assert address
+    assert "2 of 2 sessions" in text_of(desk, html.unescape(address[1]))
+
+
+@pytest.mark.parametrize("kind", ["", "failed"])
+def test_numbers_of_a_search_that_did_not_look_at_all_matches_may_be_more(desk, monkeypatch, kind):
+    for number in range(4):
+        builders.failed(title=f"Ada {number}", created_at=minutes_ago(9 - number))
+    builders.waiting_for_approval(title="Ada", created_at=minutes_ago(1))
+    text = text_of(desk, f"/inbox/?q=Ada&kind={kind}")
+    assert "All 2 Approvals 1 In doubt 0 Failed 1 Stuck 0 Mine 0" in text
+    assert "Open the 4" in text
+    monkeypatch.setattr(filters, "MOST_NAMED", 3)
+    text = text_of(desk, f"/inbox/?q=Ada&kind={kind}")
+    assert "Only the sessions with the newest matches are looked at." in text
+    assert "All 2+ Approvals 1+ In doubt 0+ Failed 1+ Stuck 0+ Mine 0+" in text
+    assert "Open the 2+" in text
 
 
 def test_causes_are_found_without_reading_their_members():

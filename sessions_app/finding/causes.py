@@ -8,7 +8,7 @@ costs a few rows for each cause, however many sessions there are.
 # ruff: noqa: S608
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -58,8 +58,19 @@ def read_causes(
     :param limit: At most so many of each kind, by their keys.
     :param members: Up to which number the sessions of a cause are counted.
     """
-    if not kinds:
-        return {}
+    found = _read_causes(condition, kinds, limit, members) if kinds else {}
+    if condition is None or not condition.is_cut:
+        return found
+    # One session remains a line of its own, with what can be done with it.
+    return {
+        kind: [replace(cause, number=cause.number.or_more(cause.number.number > 1)) for cause in of_kind]
+        for kind, of_kind in found.items()
+    }
+
+
+def _read_causes(
+    condition: Condition | None, kinds: Sequence[str], limit: int, members: int
+) -> dict[str, list[Cause]]:
     failed = condition.failed if condition is not None else None
     if failed is not None and failed.matches is not Matches.MANY:
         found = _causes_of_members(failed, members)

@@ -5,7 +5,7 @@ Beyond the limit a page shows "99+". A page that is open asks whether its list i
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
@@ -35,6 +35,10 @@ class Count:
     def of(cls, number: int, most: int = MOST) -> Self:
         """The count of rows that were counted up to one more than ``most``."""
         return cls(min(number, most), number > most)
+
+    def or_more(self, are_more: bool) -> Self:
+        """The same number, where there may be others that were not looked for."""
+        return replace(self, more=self.more or are_more)
 
     def __bool__(self) -> bool:
         return self.number > 0

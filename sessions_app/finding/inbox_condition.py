@@ -1,7 +1,7 @@
 """Which sessions the lines of the inbox are asked of, and how: that depends on how many sessions meet the condition."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, Self
 from uuid import UUID
@@ -99,11 +99,15 @@ class OfState:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition on the sessions of the lines, for each of the states `IS_STOPPED`, `IS_MOVING` and `HAS_CAUSE`."""
+    """A condition on the sessions of the lines, for each of the states `IS_STOPPED`, `IS_MOVING` and `HAS_CAUSE`.
+
+    is_cut: it leaves out sessions that match the filter: what is counted by it may be more.
+    """
 
     stopped: OfState
     moving: OfState
     failed: OfState
+    is_cut: bool = field(default=False, kw_only=True)
 
     @classmethod
     def of(cls, where: Q, matches: Matches = Matches.MANY) -> Self:
@@ -114,7 +118,7 @@ class Condition:
     def narrowed(self, where: Q, matches: Matches) -> Self:
         """The condition and another one, which so many sessions meet."""
         states = (self.stopped, self.moving, self.failed)
-        return type(self)(*[state.narrowed(where, matches) for state in states])
+        return type(self)(*[state.narrowed(where, matches) for state in states], is_cut=self.is_cut)
 
 
 def prepare(session_filter: SessionFilter) -> Condition | None:
@@ -122,6 +126,11 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
 
     A page asks ten times which sessions meet its condition. Those of a few are found first, and named by their keys.
     """
+    condition = _of(session_filter)
+    return replace(condition, is_cut=session_filter.found.cut) if condition else None
+
+
+def _of(session_filter: SessionFilter) -> Condition | None:
     # What a search finds is a condition on each kind of lines, and so should be few sessions.
     rest = session_filter.where(thorough=False, by_phase=False)
     status, phase = session_filter.only_status, session_filter.only_phase

@@ -56,7 +56,8 @@ def counts(
         **known,
         **{kind: Count.of(number, most[kind]) for kind, number in zip(kinds, counted, strict=True)},
     }
-    return {kind: numbers[kind] for kind in KINDS if kind in numbers}
+    is_cut = condition is not None and condition.is_cut
+    return {kind: numbers[kind].or_more(is_cut) for kind in KINDS if kind in numbers}
 
 
 def count_together(
@@ -73,14 +74,15 @@ def count_together(
     """
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
     is_whole = condition is None and not tool
+    is_cut = condition is not None and condition.is_cut
     if assignee is not None and not is_whole:
         keys = _assigned_to(assignee, most=MOST_KEYS_OF_MANY + 1)
         if not keys:
-            return Count(0, more=False)
+            return Count(0, more=is_cut)
         if len(keys) <= MOST_KEYS_OF_MANY:
             condition, assignee = (condition or Condition.of(Q())).narrowed(are(keys), Matches.FEW), None
     selects = counted_lines(now, condition, tool, kinds=kinds, assignee=assignee)
-    return count_of_all(selects, prepared=is_whole)
+    return count_of_all(selects, prepared=is_whole).or_more(is_cut)
 
 
 @compiled

@@ -142,10 +142,7 @@ def counts(
             keys, few = keys_of_matching(where)
             where = are(keys) if few else where
         counted = _count_few(now, where) if few else _count_many(now, where, by_row)
-    return [
-        QueueCount(queue, replace(number, more=number.more or cut))
-        for queue, number in zip(QUEUES, counted, strict=True)
-    ]
+    return [QueueCount(queue, number.or_more(cut)) for queue, number in zip(QUEUES, counted, strict=True)]
 
 
 def keys_of_matching(

@@ -108,6 +108,7 @@ def _render(
         "back": f"inbox?{kept.urlencode()}" if kept else "inbox",
         "poll": f"{address('inbox')}?{poll.urlencode()}",
         "filtered": describe_query(filters.urlencode(), context.mask),
+        "sessions_query": _of_sessions(filters, session_filter),
         "is_cut": session_filter.found.cut,
         "batch": form,
         # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
@@ -147,6 +148,16 @@ def _kind(query: QueryDict) -> str:
     """The kind of lines that the page is limited to; "" for all. A tool's page has no lines of other kinds."""
     kind = query.get("kind", "")
     return kind if kind in (OF_TOOLS if query.get("tool") else KINDS) else ""
+
+
+def _of_sessions(filters: QueryDict, session_filter: SessionFilter) -> QueryDict:
+    """The query of the list of the sessions, in all queues, that the valid filters of the inbox leave."""
+    query = QueryDict(mutable=True)
+    query["queue"] = "all"
+    for name, value in session_filter.cleaned_data.items():
+        if value:
+            query.setlist(name, filters.getlist(name))
+    return query
 
 
 def _without(query: QueryDict, *names: str) -> QueryDict:
