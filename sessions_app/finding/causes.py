@@ -174,7 +174,8 @@ def _causes_sql(columns: str, where: Q | None, limit: int, *, changed: bool) -> 
 def _matches(where: Q) -> Sql:
     """The condition on a row of the sessions."""
     rows = Session.objects.filter(where).order_by()
-    if len(rows.query.alias_map) > 1 or _has_pattern(rows.query.where):
+    tables = sum(map(bool, rows.query.alias_refcount.values()))
+    if tables > 1 or _has_pattern(rows.query.where):
         # With a column of another table; or PostgreSQL would look up the text again for each cause.
         sessions, values = as_sql(rows.values("pk"))
         return ("1 = 0", ()) if sessions == NO_ROWS else (f"id IN ({sessions})", values)
