@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -12,11 +13,13 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import Q
 from django.http import QueryDict
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from sessions_app.finding import newest, queues
+from sessions_app.finding import counting, newest, queues
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.inbox_condition import HAS_CAUSE, IS_MOVING, IS_STOPPED, by_facets
 from sessions_app.finding.session_list import read_list
 from sessions_app.models import Phase, Session, SessionTag, Status
 from tests import builders
@@ -256,3 +259,38 @@ def test_a_list_has_each_session_that_meets_its_filters_once_and_in_order(
         lengths.append(len(expected))
     assert max(lengths) > 6
     assert lengths.count(0) < len(lengths) / 2
+
+
+@pytest.mark.usefixtures("sessions")
+def test_the_inbox_asks_the_index_for_nothing_that_most_sessions_have() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    counting.estimate.cache_clear()
+    nobodys = Session.objects.filter(assignee=None).count()
+    assert nobodys > Session.objects.count() / 2
+    # One property is left, or none, of which there are better indexes.
+    now = timezone.now()
+    for alone in (Facets(agent="letters"), Facets(since=now - timedelta(days=1)), Facets(phase="error")):
+        assert by_facets(replace(alone, assignee="nobody")) is None
+    several = Facets(agent="letters", tag="glass", assignee="nobody")
+    condition = by_facets(several)
+    assert condition is not None
+    where = Q(agent="letters", tags__name="glass", assignee=None)
+    for state, of_state in (
+        (IS_STOPPED, condition.stopped),
+        (IS_MOVING, condition.moving),
+        (HAS_CAUSE, condition.failed),
+    ):
+        assert of_state.is_named
+        assert {*of_state.sessions(state)} == {*Session.objects.filter(where, state)}
+    assert condition.stopped.sessions(IS_STOPPED).exists()
+
+
+@pytest.mark.usefixtures("sessions")
+def test_the_inbox_asks_the_index_for_the_person_whose_sessions_are_few(person: User) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    counting.estimate.cache_clear()
+    with CaptureQueriesContext(connection) as queries:
+        assert by_facets(Facets(agent="letters", assignee=str(person.pk)))
+    assert f"'assignee {person.pk}'" in queries[-1]["sql"]

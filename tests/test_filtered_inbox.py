@@ -115,6 +115,17 @@ def test_causes_are_those_of_the_sessions_that_match(where: Q, changed: bool) ->
         assert numbers[kind].number == len(expected)
 
 
+@pytest.mark.parametrize("where", [Q(assignee=None), Q(assignee=None, updated_at__gte=timezone.now())])
+def test_causes_are_looked_for_by_the_columns_of_the_sessions_where_the_condition_has_no_others(
+    where: Q,
+) -> None:
+    """Of a subquery PostgreSQL would read all sessions that meet it, once for each cause."""
+    with CaptureQueriesContext(connection) as queries:
+        causes.read_causes(Condition.of(where))
+    assert len(queries) == 2
+    assert all("IN (SELECT" not in query["sql"] for query in queries)
+
+
 def test_a_session_without_a_cause_is_no_line_by_cause() -> None:
     session = builders.changed()
     where = Q(pk=session.pk)

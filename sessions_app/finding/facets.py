@@ -52,6 +52,12 @@ class Facets:
         """Whether the index has something that is asked for."""
         return any((self.agent, self.status, self.phase, self.tag, self.assignee))
 
+    @property
+    def fields(self) -> int:
+        """How many fields are asked for, the rest aside."""
+        named = self.agent, self.status, self.phase, self.tag, self.assignee, self.since
+        return sum(map(bool, named))
+
     def narrowed(self, *, rest: Q, status: str = "", phase: str = "") -> Self:
         """With something else that is asked of a session, and a status and phase that those asked for may have."""
         return replace(self, rest=self.rest & rest, status=status or self.status, phase=phase or self.phase)
