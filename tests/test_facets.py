@@ -16,10 +16,17 @@ from django.http import QueryDict
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from sessions_app.finding import counting, newest, queues
+from sessions_app.finding import counting, inbox, inbox_condition, inbox_rows, newest, queues
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.finding.inbox_condition import HAS_CAUSE, IS_MOVING, IS_STOPPED, by_facets
+from sessions_app.finding.inbox_condition import (
+    HAS_CAUSE,
+    IS_MOVING,
+    IS_STOPPED,
+    Condition,
+    Matches,
+    by_facets,
+)
 from sessions_app.finding.session_list import read_list
 from sessions_app.models import Phase, Session, SessionTag, Status
 from tests import builders
@@ -294,3 +301,42 @@ def test_the_inbox_asks_the_index_for_the_person_whose_sessions_are_few(person: 
     with CaptureQueriesContext(connection) as queries:
         assert by_facets(Facets(agent="letters", assignee=str(person.pk)))
     assert f"'assignee {person.pk}'" in queries[-1]["sql"]
+
+
+@pytest.mark.parametrize("oldest_first", [False, True])
+@pytest.mark.parametrize("looked_at", [1, 9, 100])
+@pytest.mark.parametrize("tool", ["", "issue_refund"])
+def test_pages_of_an_inbox_have_each_call_once_and_in_order_however_many_are_looked_at_first(
+    monkeypatch: pytest.MonkeyPatch, oldest_first: bool, looked_at: int, tool: str
+) -> None:
+    for number in range(30):
+        build = builders.in_doubt if number % 2 else builders.waiting_for_approval
+        build(
+            agent_key="claims" if number % 3 else "letters",
+            created_at=timezone.now() - timedelta(minutes=number),
+        )
+    # So that they are too many to name, and pages are short.
+    monkeypatch.setattr(inbox_condition, "MOST_KEYS", 0)
+    monkeypatch.setattr(inbox_condition, "_are_one_in", lambda *_: False)
+    monkeypatch.setattr(inbox_rows, "LOOKED_AT", looked_at)
+    monkeypatch.setattr(inbox, "PAGE", 2)
+    now = timezone.now()
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    counting.estimate.cache_clear()
+    kinds = inbox_rows.OF_TOOLS
+    some = by_facets(Facets(agent="letters", status="waiting"))
+    assert some is not None
+    assert some.stopped.by_row
+    assert some.stopped.matches is Matches.SOME
+    every = Condition.of(Q(agent="letters", status="waiting"), Matches.FEW)
+    order: dict[str, Any] = {"kinds": kinds, "tool": tool, "oldest_first": oldest_first}
+    expected = inbox.read_page(now, condition=every, limit=50, **order).entries
+    page = inbox.read_page(now, condition=some, **order)
+    found = [*page.entries]
+    while page.next:
+        page = inbox.read_page(now, condition=some, after=page.next, **order)
+        found += page.entries
+    assert found == expected
+    assert {entry.kind for entry in found} == {*kinds}
+    assert len(found) == 10

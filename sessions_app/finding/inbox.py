@@ -11,13 +11,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
-from sessions_app.access.typed import read_time
 from sessions_app.finding import causes as failures
 from sessions_app.finding.causes import Cause
 from sessions_app.finding.counting import MOST, Count
 from sessions_app.finding.inbox_condition import Condition, Matches, Named, OfState
+from sessions_app.finding.inbox_cursor import COLUMNS, Cursor, Key, behind, read_cursor
 from sessions_app.finding.inbox_rows import (
     APPROVAL,
     BY_CAUSE,
@@ -28,6 +28,7 @@ from sessions_app.finding.inbox_rows import (
     STUCK,
     approvals,
     doubts,
+    near_calls,
     of_kind,
     rows_of,
     stuck_sessions,
@@ -40,9 +41,6 @@ from sessions_app.models.compiled import compiled, planned_anew
 PAGE = 25
 # A page has no more calls to decide: each is a card with what is known of the call, which costs more than another line.
 PAGE_OF_CALLS = 10
-Key = int | UUID
-# Of the last line of a page: since when, the place of its kind among `KINDS`, and its key.
-Cursor = tuple[datetime, int, Key]
 Columns = QuerySet[Any, tuple[Any, ...]]
 
 
@@ -103,7 +101,7 @@ def read_page(
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
     entries: list[Entry] = []
     numbers: dict[str, Count] = {}
-    for kind in _COLUMNS:
+    for kind in COLUMNS:
         if kind in kinds:
             counted = counted_up_to(kind, condition)
             # To read as many lines as are counted costs little more than a page of them; to count them costs as much
@@ -150,18 +148,25 @@ class _Order:
 def _lines_of(
     kind: str, now: datetime, condition: Condition | None, tool: str, order: _Order, most: int
 ) -> list[Entry]:
-    """The first lines of a kind that is not listed by cause."""
+    """The first lines of a kind that is not listed by cause. At most two queries."""
     if condition is None and not tool and order.after is None:
         return [Entry(kind, *values) for values in _first_of_kind(kind, now, order.oldest_first, most)]
     if condition is not None and order.after is None:
         first = _first_named(kind, now, condition, tool, order.oldest_first, most)
         if first is not None:
             return [Entry(kind, *values) for values in first]
-    keys_first = condition is not None and of_kind(kind, condition).matches is not Matches.MANY
+    of_state = of_kind(kind, condition) if condition is not None else None
+    how: dict[str, Any] = {"oldest_first": order.oldest_first, "most": most}
+    if kind in OF_TOOLS and of_state is not None and of_state.by_row and of_state.matches is Matches.SOME:
+        # They are often among the first of all, although few of all sessions match.
+        line_behind = behind(order.after, kind, oldest_first=order.oldest_first)
+        near = near_calls(kind, now, of_state.where, tool, *line_behind)
+        first = list(_columns([near], kind, order.after, keys_first=True, **how))
+        if len(first) == most:
+            return [Entry(kind, *values) for values in first]
+    keys_first = of_state is not None and of_state.matches is not Matches.MANY
     rows = rows_of(kind, now, condition, tool)
-    columns = _columns(
-        rows, kind, order.after, oldest_first=order.oldest_first, most=most, keys_first=keys_first
-    )
+    columns = _columns(rows, kind, order.after, keys_first=keys_first, **how)
     return [Entry(kind, *values) for values in columns]
 
 
@@ -283,44 +288,10 @@ def _columns(
     keys_first: bool = False,
 ) -> Columns:
     """The columns of the first lines behind the cursor."""
-    since, *others = _COLUMNS[kind]
-    beyond = _after(cursor, kind, since, oldest_first=oldest_first)
-    sign = "" if oldest_first else "-"
-    order = f"{sign}{since}", f"{sign}pk"
+    since, *others = COLUMNS[kind]
+    beyond, order = behind(cursor, kind, oldest_first=oldest_first)
     found = first_of_all([part.filter(beyond) for part in parts], order, most, keys_first=keys_first)
     return found.values_list(since, "pk", *others, named=False)
-
-
-def read_cursor(text: str) -> Cursor | None:
-    """What `Entry.cursor` names; None for anything else."""
-    time_text, _, rest = text.partition("_")
-    kind, _, pk = rest.partition("_")
-    time = read_time(time_text)
-    if time is None or kind not in KINDS:
-        return None
-    try:
-        return time, KINDS.index(kind), int(pk) if kind in (APPROVAL, DOUBT) and len(pk) < 19 else UUID(pk)
-    except ValueError:
-        return None
-
-
-# By kind, the column by which its lines are ordered, and those of `Entry.version` and `Entry.expires_at`.
-_COLUMNS = {
-    APPROVAL: ("asked_at", "session__version", "expires_at"),
-    DOUBT: ("started_at", "branch__session__version"),
-    STUCK: ("updated_at", "version"),
-}
-
-
-def _after(cursor: Cursor | None, kind: str, since: str, *, oldest_first: bool) -> Q:
-    if cursor is None:
-        return Q()
-    at, rank, pk = cursor
-    beyond = "gt" if oldest_first else "lt"
-    if KINDS.index(kind) != rank:
-        at_that_time_too = (KINDS.index(kind) > rank) is oldest_first
-        return Q(**{f"{since}__{beyond}e" if at_that_time_too else f"{since}__{beyond}": at})
-    return Q(**{f"{since}__{beyond}e": at}) & (Q(**{f"{since}__{beyond}": at}) | Q(**{f"pk__{beyond}": pk}))
 
 
 def _entries_of(kind: str, causes: dict[UUID, Cause]) -> list[Entry]:

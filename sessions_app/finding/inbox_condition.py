@@ -71,12 +71,14 @@ class OfState:
 
     matches: how many sessions meet it.
     is_named: it names each session by its key. ``named``: these sessions, where it asks nothing else.
+    by_row: it takes little to ask it of a session.
     """
 
     where: Q
     matches: Matches
     is_named: bool = False
     named: Named | None = None
+    by_row: bool = False
 
     @classmethod
     def of_named(cls, named: Named) -> Self:
@@ -94,7 +96,7 @@ class OfState:
 
     def narrowed(self, where: Q, matches: Matches) -> Self:
         fewer = min(self.matches, matches, key=lambda each: each.value)
-        return replace(self, where=self.where & where, matches=fewer, named=None)
+        return replace(self, where=self.where & where, matches=fewer, named=None, by_row=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,8 @@ def by_facets(facets: Facets) -> Condition | None:
         else:
             # Those that wait longest need not be among the many that match.
             are_most = _are_one_in(2, facets.asked, state)
-            found.append(OfState(facets.asked, Matches.MANY if are_most else Matches.SOME))
+            matches = Matches.MANY if are_most else Matches.SOME
+            found.append(OfState(facets.asked, matches, by_row=True))
     return Condition(*found)
 
 

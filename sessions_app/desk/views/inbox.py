@@ -19,7 +19,7 @@ from sessions_app.desk.pages.approvals import Batch
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.views.bulk import describe_query
 from sessions_app.desk.views.saved_views import chips_of
-from sessions_app.finding import inbox, inbox_condition, inbox_counts, queues
+from sessions_app.finding import inbox_condition, inbox_counts, inbox_cursor, queues
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_rows import APPROVAL, KINDS, OF_TOOLS
 from sessions_app.models import RegisteredAgent
@@ -33,7 +33,7 @@ SECONDS = 5
 def inbox_page(request: Request) -> HttpResponse:
     """What waits for a person. With ``seen`` (the mark of what the page shows) it answers 204 while nothing changes."""
     after = request.GET.get("after", "")
-    if after and inbox.read_cursor(after) is None:
+    if after and inbox_cursor.read_cursor(after) is None:
         raise Invalid("This address is not a page of the inbox. Open the inbox again.")
     return _render(request, page_context(request), request.GET, after=after)
 
