@@ -318,7 +318,7 @@ def test_pages_of_an_inbox_have_each_call_once_and_in_order_however_many_are_loo
     # So that they are too many to name, and pages are short.
     monkeypatch.setattr(inbox_condition, "MOST_KEYS", 0)
     monkeypatch.setattr(inbox_condition, "_are_one_in", lambda *_: False)
-    monkeypatch.setattr(inbox_rows, "LOOKED_AT", looked_at)
+    monkeypatch.setattr(inbox, "LOOKED_AT", looked_at)
     monkeypatch.setattr(inbox, "PAGE", 2)
     now = timezone.now()
     with connection.cursor() as cursor:
@@ -327,7 +327,7 @@ def test_pages_of_an_inbox_have_each_call_once_and_in_order_however_many_are_loo
     kinds = inbox_rows.OF_TOOLS
     some = by_facets(Facets(agent="letters", status="waiting"))
     assert some is not None
-    assert some.stopped.by_row
+    assert some.stopped.may_be_first
     assert some.stopped.matches is Matches.SOME
     every = Condition.of(Q(agent="letters", status="waiting"), Matches.FEW)
     order: dict[str, Any] = {"kinds": kinds, "tool": tool, "oldest_first": oldest_first}

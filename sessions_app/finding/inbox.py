@@ -6,18 +6,18 @@ however many rows there are.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from sessions_app.finding import causes as failures
 from sessions_app.finding.causes import Cause
 from sessions_app.finding.counting import MOST, Count
 from sessions_app.finding.inbox_condition import Condition, Matches, Named, OfState
-from sessions_app.finding.inbox_cursor import COLUMNS, Cursor, Key, behind, read_cursor
+from sessions_app.finding.inbox_cursor import COLUMNS, Cursor, Key, place, read_cursor
 from sessions_app.finding.inbox_rows import (
     APPROVAL,
     BY_CAUSE,
@@ -27,8 +27,8 @@ from sessions_app.finding.inbox_rows import (
     OF_TOOLS,
     STUCK,
     approvals,
+    calls_of_any_session,
     doubts,
-    near_calls,
     of_kind,
     rows_of,
     stuck_sessions,
@@ -41,6 +41,8 @@ from sessions_app.models.compiled import compiled, planned_anew
 PAGE = 25
 # A page has no more calls to decide: each is a card with what is known of the call, which costs more than another line.
 PAGE_OF_CALLS = 10
+# So many calls in their order are asked for their sessions faster than all sessions that match are found.
+LOOKED_AT = 1_000
 Columns = QuerySet[Any, tuple[Any, ...]]
 
 
@@ -148,7 +150,7 @@ class _Order:
 def _lines_of(
     kind: str, now: datetime, condition: Condition | None, tool: str, order: _Order, most: int
 ) -> list[Entry]:
-    """The first lines of a kind that is not listed by cause. At most two queries."""
+    """The first lines of a kind that is not listed by cause. At most three queries."""
     if condition is None and not tool and order.after is None:
         return [Entry(kind, *values) for values in _first_of_kind(kind, now, order.oldest_first, most)]
     if condition is not None and order.after is None:
@@ -157,16 +159,28 @@ def _lines_of(
             return [Entry(kind, *values) for values in first]
     of_state = of_kind(kind, condition) if condition is not None else None
     how: dict[str, Any] = {"oldest_first": order.oldest_first, "most": most}
-    if kind in OF_TOOLS and of_state is not None and of_state.by_row and of_state.matches is Matches.SOME:
-        # They are often among the first of all, although few of all sessions match.
-        line_behind = behind(order.after, kind, oldest_first=order.oldest_first)
-        near = near_calls(kind, now, of_state.where, tool, *line_behind)
-        first = list(_columns([near], kind, order.after, keys_first=True, **how))
-        if len(first) == most:
-            return [Entry(kind, *values) for values in first]
+    if kind in OF_TOOLS and condition is not None and condition.stopped.may_be_first:
+        near = _near(kind, now, condition, tool, order, most)
+        if len(near) == most:
+            return near
     keys_first = of_state is not None and of_state.matches is not Matches.MANY
     rows = rows_of(kind, now, condition, tool)
     columns = _columns(rows, kind, order.after, keys_first=keys_first, **how)
+    return [Entry(kind, *values) for values in columns]
+
+
+def _near(kind: str, now: datetime, condition: Condition, tool: str, order: _Order, most: int) -> list[Entry]:
+    """As far as they are among the first `LOOKED_AT` lines of all, as `_lines_of`: each of these is asked for its
+    session. Two queries.
+    """
+    behind, by = place(order.after, kind, oldest_first=order.oldest_first)
+    since = COLUMNS[kind][0]
+    lines = calls_of_any_session(kind, now, tool).filter(behind).order_by(*by)
+    last = lines.values_list(since, flat=True)[LOOKED_AT : LOOKED_AT + 1]
+    is_near = Q(*((f"{since}__{'lte' if order.oldest_first else 'gte'}", each) for each in last))
+    in_order = replace(condition, stopped=replace(condition.stopped, matches=Matches.MANY))
+    parts = [part.filter(is_near) for part in rows_of(kind, now, in_order, tool)]
+    columns = _columns(parts, kind, order.after, oldest_first=order.oldest_first, most=most)
     return [Entry(kind, *values) for values in columns]
 
 
@@ -289,7 +303,7 @@ def _columns(
 ) -> Columns:
     """The columns of the first lines behind the cursor."""
     since, *others = COLUMNS[kind]
-    beyond, order = behind(cursor, kind, oldest_first=oldest_first)
+    beyond, order = place(cursor, kind, oldest_first=oldest_first)
     found = first_of_all([part.filter(beyond) for part in parts], order, most, keys_first=keys_first)
     return found.values_list(since, "pk", *others, named=False)
 

@@ -71,14 +71,14 @@ class OfState:
 
     matches: how many sessions meet it.
     is_named: it names each session by its key. ``named``: these sessions, where it asks nothing else.
-    by_row: it takes little to ask it of a session.
+    may_be_first: it takes little to ask it of a session, and calls of `SOME` sessions may be among the first of all.
     """
 
     where: Q
     matches: Matches
     is_named: bool = False
     named: Named | None = None
-    by_row: bool = False
+    may_be_first: bool = False
 
     @classmethod
     def of_named(cls, named: Named) -> Self:
@@ -96,7 +96,7 @@ class OfState:
 
     def narrowed(self, where: Q, matches: Matches) -> Self:
         fewer = min(self.matches, matches, key=lambda each: each.value)
-        return replace(self, where=self.where & where, matches=fewer, named=None, by_row=False)
+        return replace(self, where=self.where & where, matches=fewer, named=None, may_be_first=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +213,8 @@ def by_facets(facets: Facets) -> Condition | None:
     # How many of them are in a phase is guessed wrong: it depends on their status.
     if not (facets.phase or facets.status) and are_about(rows[0]) > 2 * MOST_KEYS:
         return None
+    # Those of the last week are not the oldest, and few sessions of another phase or status have calls to decide.
+    may_be_first = not (facets.since or _are_without_calls(facets.status, facets.phase))
     read = listed_up_to([as_sql(each) for each in rows], MOST_KEYS)
     found = []
     for (keys, are_all), state in zip(read, (IS_STOPPED, IS_MOVING, HAS_CAUSE), strict=True):
@@ -222,7 +224,7 @@ def by_facets(facets: Facets) -> Condition | None:
             # Those that wait longest need not be among the many that match.
             are_most = _are_one_in(2, facets.asked, state)
             matches = Matches.MANY if are_most else Matches.SOME
-            found.append(OfState(facets.asked, matches, by_row=True))
+            found.append(OfState(facets.asked, matches, may_be_first=may_be_first and not are_most))
     return Condition(*found)
 
 
@@ -291,13 +293,18 @@ def of_status(where: Q, status: str, phase: str = "") -> Condition:
             failed, has_cause = Q(status=Status.WAITING, phase_at_rest=phase), Q(failure__isnull=False)
     # Requests and calls in doubt are of sessions that execute and wait. To ask each where few are of another phase or
     # status would take longer than to begin with the sessions.
-    are_of_others = status == Status.PAUSED or phase not in ("", Phase.EXECUTING)
+    are_of_others = _are_without_calls(status, phase)
     are_many_moving = not phase or _are_one_in(10, where & moving, IS_MOVING)
     return Condition(
         of(STOPPED, IS_STOPPED, stopped, Matches.SOME if are_of_others else Matches.MANY),
         of(_MOVING, is_moving, moving, Matches.MANY if are_many_moving else Matches.SOME),
         of(_WITH_CAUSE, has_cause, failed, Matches.MANY if has_cause is HAS_CAUSE else Matches.SOME),
     )
+
+
+def _are_without_calls(status: str, phase: str) -> bool:
+    """Whether hardly any of the sessions in the phase and the status has a call to decide."""
+    return status == Status.PAUSED or phase not in ("", Phase.EXECUTING)
 
 
 def _are_one_in(number: int, where: Q, state: Q) -> bool:

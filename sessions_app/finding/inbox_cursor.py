@@ -32,7 +32,7 @@ def read_cursor(text: str) -> Cursor | None:
         return None
 
 
-def behind(cursor: Cursor | None, kind: str, *, oldest_first: bool) -> tuple[Q, tuple[str, str]]:
+def place(cursor: Cursor | None, kind: str, *, oldest_first: bool) -> tuple[Q, tuple[str, str]]:
     """The condition on the lines of a kind behind the cursor, and by which columns they are sorted."""
     since = COLUMNS[kind][0]
     sign = "" if oldest_first else "-"

@@ -3,7 +3,6 @@
 How PostgreSQL is asked for them depends on how many sessions meet it. The lines by cause are those of `finding.causes`.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 from functools import reduce
 from operator import or_
@@ -13,7 +12,7 @@ from django.db.models import BooleanField, ExpressionWrapper, F, OuterRef, Q, Qu
 
 from sessions_app.finding import stuck
 from sessions_app.finding.inbox_condition import IS_STOPPED, Condition, Matches, OfState
-from sessions_app.finding.parts import NotEstimated, Part, SortedFirst, as_sql, chosen
+from sessions_app.finding.parts import NotEstimated, Part, SortedFirst
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 
 APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
@@ -21,9 +20,6 @@ BY_CAUSE = (FAILED, CHANGED)
 # The kinds whose lines are calls, and so of one tool each.
 OF_TOOLS = (APPROVAL, DOUBT)
 
-
-# So many lines in their order are asked for their sessions in less time than it takes to find all sessions that match.
-LOOKED_AT = 600
 
 # Whether the request is one of the branch that its session is on, which next to all open ones are.
 _IS_OF_CURRENT_BRANCH = f"""EXISTS (
@@ -65,15 +61,11 @@ def doubts(condition: Condition | None, tool: str = "") -> QuerySet[ToolCall]:
     return rows.filter(tool=tool) if tool else rows
 
 
-def near_calls(kind: str, now: datetime, where: Q, tool: str, beyond: Q, order: Sequence[str]) -> Part:
-    """Of the lines of a kind of `OF_TOOLS` behind a cursor the first `LOOKED_AT`, those of sessions that meet the
-    condition, which is asked of each.
-    """
-    of_tool = Q(call__tool=tool) if tool and kind == APPROVAL else Q(tool=tool) if tool else Q()
-    all_lines: QuerySet[Any] = _undecided(now) if kind == APPROVAL else _in_doubt()
-    near = all_lines.filter(of_tool, beyond).order_by(*order)[:LOOKED_AT]
-    matching: QuerySet[Any] = open_approvals(now, where) if kind == APPROVAL else calls_in_doubt(where)
-    return matching & chosen(matching.model, as_sql(near.values("pk")))
+def calls_of_any_session(kind: str, now: datetime, tool: str = "") -> QuerySet[Any]:
+    """The lines of a kind of `OF_TOOLS`, and some more: of sessions in any state."""
+    if kind == APPROVAL:
+        return _undecided(now).filter(Q(call__tool=tool) if tool else Q())
+    return _in_doubt().filter(Q(tool=tool) if tool else Q())
 
 
 def open_approvals(now: datetime, where: Q | None = None) -> QuerySet[Approval]:
