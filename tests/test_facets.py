@@ -279,6 +279,9 @@ def test_the_inbox_asks_the_index_for_nothing_that_most_sessions_have() -> None:
     now = timezone.now()
     for alone in (Facets(agent="letters"), Facets(since=now - timedelta(days=1)), Facets(phase="error")):
         assert by_facets(replace(alone, assignee="nobody")) is None
+    customers = Facets(assignee="nobody", rest=Q(customer="Ada Keller"))
+    assert by_facets(customers) is None
+    assert by_facets(replace(customers, agent="letters")) is not None
     several = Facets(agent="letters", tag="glass", assignee="nobody")
     condition = by_facets(several)
     assert condition is not None

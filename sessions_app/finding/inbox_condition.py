@@ -202,11 +202,12 @@ def by_facets(facets: Facets) -> Condition | None:
     """The sessions that meet a filter of several fields, in each state by their keys if they are few enough. At most
     six queries, and two more for each state in which they are too many to name.
 
-    :returns: None if those that wait or are paused are expected to be very many, and if there is only one field that
-        leaves out half of all sessions: for that there are better indexes.
+    :returns: None if those that wait or are paused are expected to be very many, and if all but one of the fields leave
+        more than half of all sessions: for one there are better indexes.
     """
+    has_rest = bool(facets.rest)
     facets = _without_most(facets)
-    if facets.fields < 2:
+    if not facets.is_any or facets.fields + has_rest < 2:
         return None
     of_state = ((STOPPED, Q()), (_MOVING, Q()), (_WITH_CAUSE, Q(failure__isnull=False)))
     rows = [_in_states(facets, statuses, also) for statuses, also in of_state]
