@@ -4,6 +4,7 @@ A test that asks for a server which is not installed is left out, and listed at 
 AGENTSTATE_TEST_REQUIRE_ALL=1 nothing may be left out, for whatever reason.
 """
 
+import gc
 import os
 import shutil
 import sqlite3
@@ -334,6 +335,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=rest)
     # What takes longest begins first, or one worker would end long after the others.
     items.sort(key=lambda item: item.get_closest_marker("chaos") is None)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """The modules and tests that are there by now stay: the collector need not walk through them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _uses_database(item: pytest.Item) -> bool:
