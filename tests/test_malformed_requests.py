@@ -27,7 +27,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from sessions_app import actions
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS
-from sessions_app.models import Approval, BulkAction, ModelCall, Session, ToolCall
+from sessions_app.models import Approval, BulkAction, Event, ModelCall, Session, ToolCall
 from tests import builders, test_desk_dialogs, test_desk_posts
 from tests.corpora import malformed
 
@@ -260,6 +260,15 @@ def rotating(start: int, each: int) -> Iterator[str]:
 
 def is_admin(route: str) -> bool:
     return route.startswith("admin/")
+
+
+@pytest.mark.parametrize("name", ["note", "pause"])
+def test_each_request_meets_the_same_rows(client, root, name):
+    where = address(f"sessions/<uuid:session_id>/{name}/", root)
+    before = Session.objects.values().get(), Event.objects.count()
+    for _ in range(2):
+        assert send(client, "POST", where.path, data=where.fields).status_code == 302
+        assert (Session.objects.values().get(), Event.objects.count()) == before
 
 
 @pytest.mark.slow
