@@ -279,9 +279,8 @@ def test_the_inbox_asks_the_index_for_nothing_that_most_sessions_have() -> None:
     now = timezone.now()
     for alone in (Facets(agent="letters"), Facets(since=now - timedelta(days=1)), Facets(phase="error")):
         assert by_facets(replace(alone, assignee="nobody")) is None
-    customers = Facets(assignee="nobody", rest=Q(customer="Ada Keller"))
-    assert by_facets(customers) is None
-    assert by_facets(replace(customers, agent="letters")) is not None
+    # What else is asked for may be few sessions.
+    assert by_facets(Facets(assignee="nobody", rest=Q(customer="Ada Keller"))) is not None
     several = Facets(agent="letters", tag="glass", assignee="nobody")
     condition = by_facets(several)
     assert condition is not None
@@ -343,3 +342,50 @@ def test_pages_of_an_inbox_have_each_call_once_and_in_order_however_many_are_loo
     assert found == expected
     assert {entry.kind for entry in found} == {*kinds}
     assert len(found) == 10
+
+
+@pytest.mark.parametrize(
+    "facets, is_near",
+    [
+        (Facets(agent="letters", status="waiting"), True),
+        (Facets(tag="glass", phase="executing"), True),
+        # The oldest calls are not of the last week, and hardly any is of these sessions.
+        (Facets(agent="letters", status="waiting", since=timezone.now() - timedelta(days=7)), False),
+        (Facets(agent="letters", status="paused"), False),
+        (Facets(agent="letters", phase="reflecting"), False),
+    ],
+)
+@pytest.mark.parametrize("tool", ["", "issue_refund", "never_called"])
+def test_sessions_are_searched_for_calls_only_where_too_few_of_the_first_ones_are_of_them(
+    monkeypatch: pytest.MonkeyPatch, facets: Facets, is_near: bool, tool: str
+) -> None:
+    monkeypatch.setattr(inbox_condition, "MOST_KEYS", 0)
+    monkeypatch.setattr(inbox_condition, "_are_one_in", lambda *_: False)
+    monkeypatch.setattr(inbox, "LOOKED_AT", 4)
+    for number in range(8):
+        builders.waiting_for_approval(agent_key="letters", tags=["glass"], title=str(number))
+        builders.waiting_for_approval(agent_key="claims", tags=["vip"])
+    builders.done(tags=["vip"])
+    builders.done(tags=["vip"])
+    paused = builders.paused(agent_key="letters")
+    assert paused.phase == "reflecting"
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    counting.estimate.cache_clear()
+    condition = by_facets(facets)
+    assert condition is not None
+
+    def queries_for(limit: int) -> list[str]:
+        with CaptureQueriesContext(connection) as queries:
+            inbox.read_page(timezone.now(), kinds=("approval",), condition=condition, tool=tool, limit=limit)
+        return [query["sql"] for query in queries]
+
+    monkeypatch.setattr(inbox, "PAGE", 1)
+    first = queries_for(1)
+    assert any("OFFSET 4" in sql for sql in first) is is_near
+    assert len(first) == (2 if is_near else 1)
+    if tool:
+        assert all(f"'{tool}'" in sql for sql in first)
+    # Of the first four calls two are of these sessions; of a tool that was never called, none is behind them.
+    monkeypatch.setattr(inbox, "PAGE", 3)
+    assert len(queries_for(3)) == (1 if not is_near else 2 if tool == "never_called" else 3)

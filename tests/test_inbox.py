@@ -334,7 +334,7 @@ def test_sessions_that_failed_for_one_reason_are_one_line_that_opens_into_all_of
 
 
 @pytest.mark.parametrize(
-    "query", ["customer=Ada", "tag=vip&since=7d", "assignee=me&agent=claims&status=idle", "q=Ada"]
+    "query", ["customer=Ada", "tag=vip&since=7d", "assignee=me&agent=claims&status=idle", "q=Ada", "pick"]
 )
 def test_a_line_of_a_filtered_inbox_opens_into_the_sessions_that_it_counts_and_no_others(desk, query):
     me = User.objects.get()
@@ -348,6 +348,9 @@ def test_a_line_of_a_filtered_inbox_opens_into_the_sessions_that_it_counts_and_n
         if is_of_ada:
             SessionTag.objects.create(session=session, name="vip")
             Session.objects.filter(pk=session.pk).update(assignee=me)
+    if query == "pick":
+        picked = Session.objects.filter(customer="Ada Byron").values_list("pk", flat=True)
+        query = "&".join(f"pick={key}" for key in picked)
     page = text_at(desk, f"/inbox/?{query}&nosuch=1&kind=failed&order=newest")
     links = dict(re.findall(r'href="([^"]+)">\s*(Open the 2|Try all 2 again|Assign)', page))
     by_label = {label: html.unescape(address) for address, label in links.items()}
@@ -364,22 +367,54 @@ def test_a_filter_that_is_invalid_leaves_out_no_line_and_no_session_behind_it(de
     page = text_at(desk, "/inbox/?since=ever")
     address = re.search(r'href="([^"]+)">\s*Try all 2 again', page)
     assert address
+    assert "since" not in address[1]
     assert "2 of 2 sessions" in text_of(desk, html.unescape(address[1]))
+
+
+@pytest.mark.parametrize(
+    "query, sentence, listed",
+    [
+        ("", "Open the failed sessions", ["S0", "S1", "S2"]),
+        ("customer=Ada", "Open the failed sessions", ["S0", "S1"]),
+        ("status=waiting", "Open the sessions", ["S3", "S4"]),
+        ("phase=error", "Open the sessions", ["S0", "S1", "S2"]),
+    ],
+)
+def test_from_more_causes_than_are_listed_those_sessions_are_opened_that_the_filter_leaves(
+    desk, monkeypatch, query, sentence, listed
+):
+    monkeypatch.setattr(causes, "MOST_CAUSES", 1)
+    for number, agent in enumerate(("claims", "letters")):
+        builders.failed(title=f"S{number}", customer="Ada Byron", agent_key=agent)
+    builders.failed(title="S2", customer="Greta")
+    builders.retries_used_up(title="S3")
+    builders.retries_used_up(title="S4", agent_key="letters")
+    page = text_at(desk, f"/inbox/?{query}")
+    address = re.search(rf'href="([^"]+)">\s*{sentence}<', page)
+    assert address
+    opened = desk.get(html.unescape(address[1])).content.decode()
+    assert sorted(re.findall(r"data-row>(S\d)<", opened)) == listed
 
 
 @pytest.mark.parametrize("kind", ["", "failed"])
 def test_numbers_of_a_search_that_did_not_look_at_all_matches_may_be_more(desk, monkeypatch, kind):
     for number in range(4):
         builders.failed(title=f"Ada {number}", created_at=minutes_ago(9 - number))
+    mine = builders.retries_used_up(title="Ada", created_at=minutes_ago(2))
+    Session.objects.filter(pk=mine.pk).update(assignee=User.objects.get())
     builders.waiting_for_approval(title="Ada", created_at=minutes_ago(1))
     text = text_of(desk, f"/inbox/?q=Ada&kind={kind}")
-    assert "All 2 Approvals 1 In doubt 0 Failed 1 Stuck 0 Mine 0" in text
+    assert "All 3 Approvals 1 In doubt 0 Failed 2 Stuck 0 Mine 1" in text
     assert "Open the 4" in text
-    monkeypatch.setattr(filters, "MOST_NAMED", 3)
+    monkeypatch.setattr(filters, "MOST_NAMED", 4)
     text = text_of(desk, f"/inbox/?q=Ada&kind={kind}")
     assert "Only the sessions with the newest matches are looked at." in text
-    assert "All 2+ Approvals 1+ In doubt 0+ Failed 1+ Stuck 0+ Mine 0+" in text
+    assert "All 3+ Approvals 1+ In doubt 0+ Failed 2+ Stuck 0+ Mine 1+" in text
     assert "Open the 2+" in text
+    # The other cause has one session, which is a line of its own.
+    assert "1+ sessions" not in text
+    Session.objects.filter(pk=mine.pk).update(assignee=None)
+    assert "Mine 0+" in text_of(desk, f"/inbox/?q=Ada&kind={kind}")
 
 
 def test_causes_are_found_without_reading_their_members():

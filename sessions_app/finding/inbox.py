@@ -93,7 +93,8 @@ def read_page(
     oldest_first: bool = True,
     limit: int | None = None,
 ) -> Entries:
-    """One page of the kinds. One query for each, and one more for each of `BY_CAUSE` that has lines.
+    """One page of the kinds. One query for each, two more for each of `OF_TOOLS` with a filter of several fields, and
+    one more for each of `BY_CAUSE` that has lines.
 
     :param tool: Only calls of this tool, and so only the kinds `OF_TOOLS`.
     :param after: The cursor that the page before gave, in the same order; an invalid one gives the first page.
@@ -157,31 +158,34 @@ def _lines_of(
         first = _first_named(kind, now, condition, tool, order.oldest_first, most)
         if first is not None:
             return [Entry(kind, *values) for values in first]
-    of_state = of_kind(kind, condition) if condition is not None else None
-    how: dict[str, Any] = {"oldest_first": order.oldest_first, "most": most}
-    if kind in OF_TOOLS and condition is not None and condition.stopped.may_be_first:
+    if condition is not None and kind in OF_TOOLS and condition.stopped.may_be_first:
         near = _near(kind, now, condition, tool, order, most)
-        if len(near) == most:
+        if near is not None:
             return near
-    keys_first = of_state is not None and of_state.matches is not Matches.MANY
     rows = rows_of(kind, now, condition, tool)
-    columns = _columns(rows, kind, order.after, keys_first=keys_first, **how)
+    keys_first = condition is not None and of_kind(kind, condition).matches is not Matches.MANY
+    columns = _columns(
+        rows, kind, order.after, oldest_first=order.oldest_first, most=most, keys_first=keys_first
+    )
     return [Entry(kind, *values) for values in columns]
 
 
-def _near(kind: str, now: datetime, condition: Condition, tool: str, order: _Order, most: int) -> list[Entry]:
-    """As far as they are among the first `LOOKED_AT` lines of all, as `_lines_of`: each of these is asked for its
-    session. Two queries.
+def _near(
+    kind: str, now: datetime, condition: Condition, tool: str, order: _Order, most: int
+) -> list[Entry] | None:
+    """The first lines of a kind of `OF_TOOLS`, for which each call is asked for its session in the order of the lines;
+    None if there may be others behind the first `LOOKED_AT` calls. Two queries.
     """
     behind, by = place(order.after, kind, oldest_first=order.oldest_first)
     since = COLUMNS[kind][0]
-    lines = calls_of_any_session(kind, now, tool).filter(behind).order_by(*by)
-    last = lines.values_list(since, flat=True)[LOOKED_AT : LOOKED_AT + 1]
+    calls = calls_of_any_session(kind, now, tool).filter(behind).order_by(*by)
+    last = [*calls.values_list(since, flat=True)[LOOKED_AT : LOOKED_AT + 1]]
     is_near = Q(*((f"{since}__{'lte' if order.oldest_first else 'gte'}", each) for each in last))
     in_order = replace(condition, stopped=replace(condition.stopped, matches=Matches.MANY))
     parts = [part.filter(is_near) for part in rows_of(kind, now, in_order, tool)]
     columns = _columns(parts, kind, order.after, oldest_first=order.oldest_first, most=most)
-    return [Entry(kind, *values) for values in columns]
+    lines = [Entry(kind, *values) for values in columns]
+    return lines if len(lines) == most or not last else None
 
 
 def _shown_lines(entries: Sequence[Entry], limit: int) -> list[Entry]:

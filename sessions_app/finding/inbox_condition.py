@@ -71,7 +71,7 @@ class OfState:
 
     matches: how many sessions meet it.
     is_named: it names each session by its key. ``named``: these sessions, where it asks nothing else.
-    may_be_first: it takes little to ask it of a session, and calls of `SOME` sessions may be among the first of all.
+    may_be_first: it is asked of each session by itself, and calls of these `SOME` may well be among the first of all.
     """
 
     where: Q
@@ -124,7 +124,7 @@ class Condition:
 
 
 def prepare(session_filter: SessionFilter) -> Condition | None:
-    """The condition of a filter; None where it leaves all sessions. At most twelve queries besides the filter's.
+    """The condition of a filter; None where it leaves all sessions. At most 13 queries besides the filter's.
 
     A page asks ten times which sessions meet its condition. Those of a few are found first, and named by their keys.
     """
@@ -202,12 +202,13 @@ def by_facets(facets: Facets) -> Condition | None:
     """The sessions that meet a filter of several fields, in each state by their keys if they are few enough. At most
     six queries, and two more for each state in which they are too many to name.
 
-    :returns: None if those that wait or are paused are expected to be very many, and if all but one of the fields leave
-        more than half of all sessions: for one there are better indexes.
+    :returns: None if those that wait or are paused are expected to be very many, and if the filter comes to one field
+        since more than half of all sessions have the others: for one there are better indexes.
     """
-    has_rest = bool(facets.rest)
-    facets = _without_most(facets)
-    if not facets.is_any or facets.fields + has_rest < 2:
+    fewer = _without_most(facets)
+    if fewer.fields > 1:
+        facets = fewer
+    elif not facets.rest:
         return None
     of_state = ((STOPPED, Q()), (_MOVING, Q()), (_WITH_CAUSE, Q(failure__isnull=False)))
     rows = [_in_states(facets, statuses, also) for statuses, also in of_state]
@@ -230,8 +231,8 @@ def by_facets(facets: Facets) -> Condition | None:
 
 
 def _without_most(facets: Facets) -> Facets:
-    """The same, but what more than half of all sessions have is asked of each row, not of the index: it would compare
-    long lists. At most four estimates.
+    """The same, but an agent, a tag or an assignee that more than half of all sessions have is asked of each row, not
+    of the index: it would compare long lists. At most four estimates.
     """
     most = are_about(Session.objects.all()) / 2
     for name in ("agent", "tag", "assignee"):

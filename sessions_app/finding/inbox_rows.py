@@ -62,7 +62,7 @@ def doubts(condition: Condition | None, tool: str = "") -> QuerySet[ToolCall]:
 
 
 def calls_of_any_session(kind: str, now: datetime, tool: str = "") -> QuerySet[Any]:
-    """The lines of a kind of `OF_TOOLS`, and some more: of sessions in any state."""
+    """The lines of a kind of `OF_TOOLS`, and others: of sessions in any state, and of branches that these have left."""
     if kind == APPROVAL:
         return _undecided(now).filter(Q(call__tool=tool) if tool else Q())
     return _in_doubt().filter(Q(tool=tool) if tool else Q())

@@ -178,7 +178,7 @@ def list_page(
     after: str = "",
     oldest_first: bool = True,
 ) -> Listing:
-    """The lines of one page. At most eight queries, however many lines there are.
+    """The lines of one page. At most 14 queries, however many lines there are.
 
     :param kind: One of `KINDS`, "" for all. ``tool``: only calls of this tool.
     """

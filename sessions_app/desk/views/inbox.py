@@ -108,7 +108,9 @@ def _render(
         "back": f"inbox?{kept.urlencode()}" if kept else "inbox",
         "poll": f"{address('inbox')}?{poll.urlencode()}",
         "filtered": describe_query(filters.urlencode(), context.mask),
-        "sessions_query": _of_sessions(filters, session_filter),
+        "sessions_query": (sessions_query := _of_sessions(filters, session_filter)),
+        # Of one status or phase those with a cause may be in another phase than the failed ones: some wait.
+        "finds_failed": not {"status", "phase"} & {*sessions_query},
         "is_cut": session_filter.found.cut,
         "batch": form,
         # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
