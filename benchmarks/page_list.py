@@ -165,10 +165,14 @@ def pages() -> Iterator[tuple[str, int | None, Callable[[], object]]]:
     short = next((session for session in longest if session.position <= SHORT), longest[-1])
     tenth = Session.objects.exclude(pk=longest[0].pk).latest("position")
     let_sessions_be_lost_and_due(but=tenth)
-    for which, session in ((LONGEST, longest[0]), (TENTH, tenth), (BRIEF, short)):
-        for tab in TABS:
+    # One tab after the other, not one session: they are compared, and a machine's speed changes within minutes.
+    sessions = ((LONGEST, longest[0]), (TENTH, tenth), (BRIEF, short))
+    for tab in TABS:
+        for which, session in sessions:
             yield f"{which}: {tab}", TAB, get(client, f"/sessions/{session.pk}/{tab}")
+    for which, session in sessions:
         yield f"{which}: what its run goes on from", None, partial(_restore, session)
+    for which, session in sessions:
         if session.status != "paused":
             continue  # its open page asks for nothing
         tick = polled_address(client, f"/sessions/{session.pk}/", f"/sessions/{session.pk}/live/")

@@ -50,7 +50,9 @@ def read_list(
     if where and not found.few:
         # The first page of all sessions is among them, too.
         has_page = fields > 1 and key == "all" and not after and not oldest_first
-        matching, few = queues.keys_of_matching(where, several=fields > 1, facets=facets, newest=has_page)
+        # Of one field an index finds the first hundred sooner than that of all facets finds all.
+        together = facets if fields > 1 else None
+        matching, few = queues.keys_of_matching(where, several=fields > 1, facets=together, newest=has_page)
         if few:
             where = are(matching)
         elif facets:
