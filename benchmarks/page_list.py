@@ -22,6 +22,7 @@ LOST, DUE = 200, 5_000
 SHORT = 60
 # The sessions whose pages are asked for.
 LONGEST, TENTH, BRIEF = "the longest session", "a session of a tenth of that", "a short session"
+ONE_STEP = "live, a step"
 # Steps that a page has missed, whose browser was away for a while.
 MANY = 20
 # The worker of the sessions that are lost; those that are due have its name too, by which the next run finds them.
@@ -163,21 +164,18 @@ def pages() -> Iterator[tuple[str, int | None, Callable[[], object]]]:
         yield address, None, get(client, address)
     longest = list(Session.objects.filter(status="paused").order_by("-position"))
     short = next((session for session in longest if session.position <= SHORT), longest[-1])
-    tenth = Session.objects.exclude(pk=longest[0].pk).latest("position")
-    let_sessions_be_lost_and_due(but=tenth)
+    let_sessions_be_lost_and_due()
     # One tab after the other, not one session: they are compared, and a machine's speed changes within minutes.
-    sessions = ((LONGEST, longest[0]), (TENTH, tenth), (BRIEF, short))
+    sessions = ((LONGEST, longest[0]), (TENTH, longest[1]), (BRIEF, short))
     for tab in TABS:
         for which, session in sessions:
             yield f"{which}: {tab}", TAB, get(client, f"/sessions/{session.pk}/{tab}")
     for which, session in sessions:
         yield f"{which}: what its run goes on from", None, partial(_restore, session)
     for which, session in sessions:
-        if session.status != "paused":
-            continue  # its open page asks for nothing
         tick = polled_address(client, f"/sessions/{session.pk}/", f"/sessions/{session.pk}/live/")
         yield f"{which}: live, no news", TICK, get(client, tick)
-        yield f"{which}: live, a step", NEWS, get(client, since(tick, session, 1))
+        yield f"{which}: {ONE_STEP}", NEWS, get(client, since(tick, session, 1))
         if session is not short:
             yield f"{which}: live, {MANY} steps", NEWS, get(client, since(tick, session, MANY))
     for waiting_for in ("approval", "doubt"):
@@ -254,11 +252,9 @@ def sweep() -> None:
         transaction.set_rollback(True)
 
 
-def let_sessions_be_lost_and_due(*, but: "Session") -> None:
-    """So many sessions at rest lose a worker that never was, and so many are due; no others, though they were written
-    a while ago. Those of an earlier run are at rest again.
-
-    :param but: It stays as it is.
+def let_sessions_be_lost_and_due() -> None:
+    """So many idle sessions lose a worker that never was, and so many are due; no others, though they were written a
+    while ago. Those of an earlier run are idle again.
     """
     from django.utils import timezone
 
@@ -269,8 +265,7 @@ def let_sessions_be_lost_and_due(*, but: "Session") -> None:
     Session.objects.filter(worker=GONE).update(**at_rest)
     Session.objects.filter(status=Status.RUNNING).update(lease_expires_at=later)
     Session.objects.filter(status=Status.QUEUED).update(next_run_at=later)
-    at_rest_now = Session.objects.filter(status=Status.IDLE).exclude(pk=but.pk)
-    sessions = at_rest_now.order_by("pk").values_list("pk", flat=True)
+    sessions = Session.objects.filter(status=Status.IDLE).order_by("pk").values_list("pk", flat=True)
     keys = list(sessions[: LOST + DUE])
     Session.objects.filter(pk__in=keys[:LOST]).update(
         status=Status.RUNNING, worker=GONE, lease_expires_at=past
