@@ -94,6 +94,7 @@ def _render(
     page = inbox_pages.read_page(context, listing, batch=batch)
     kept = _without(query, "seen", "after")
     filters = _without(kept, "kind", "tool", "order")
+    sessions_query = _of_sessions(filters, session_filter)
     poll = kept.copy()
     poll.update({"after": after, "seen": page.mark} if after else {"seen": page.mark})
     values = {
@@ -108,7 +109,7 @@ def _render(
         "back": f"inbox?{kept.urlencode()}" if kept else "inbox",
         "poll": f"{address('inbox')}?{poll.urlencode()}",
         "filtered": describe_query(filters.urlencode(), context.mask),
-        "sessions_query": (sessions_query := _of_sessions(filters, session_filter)),
+        "sessions_query": sessions_query,
         # Of one status or phase those with a cause may be in another phase than the failed ones: some wait.
         "finds_failed": not {"status", "phase"} & {*sessions_query},
         "is_cut": session_filter.found.cut,
