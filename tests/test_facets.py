@@ -240,6 +240,10 @@ FILTERS = [
     "status=running&phase=executing",
     "tag=never+used&agent=claims",
     "tag=vip",
+    "agent=letters",
+    "phase=error",
+    "phase=executing",
+    "assignee=nobody",
 ]
 
 
