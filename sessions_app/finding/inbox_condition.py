@@ -71,7 +71,7 @@ class OfState:
 
     matches: how many sessions meet it.
     is_named: it names each session by its key. ``named``: these sessions, where it asks nothing else.
-    may_be_first: it is asked of each session by itself, and calls of these `SOME` may well be among the first of all.
+    may_be_first: only `SOME` sessions meet it, but many of the first calls in the inbox may be theirs.
     """
 
     where: Q
