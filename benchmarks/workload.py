@@ -30,7 +30,7 @@ def state(number: int) -> str:
     return f"{number:08d} {TEXT}"[:500]
 
 
-# As often an operation is run to be warm, and to be timed; once each where it takes longer than `LONG_SECONDS`.
+# As often an operation is run to be warm, and to be timed; once each where that takes longer than `LONG_SECONDS`.
 WARM = 5
 LONG_SECONDS = 0.1
 
@@ -63,13 +63,17 @@ class Report:
         self._cpu.append(time.process_time())
 
     def operation(self, name: str, run: Callable[[], Any]) -> Any:
-        """Time it warm: the median of five runs after five that do not count, or one after one where they are long."""
-        begun = time.perf_counter()
+        """Time it warm: the median of five runs after five that do not count, or the second one where that is long.
+
+        The first one may import what it needs.
+        """
         value = run()
-        times = WARM if time.perf_counter() - begun < LONG_SECONDS else 1
-        for _ in range(times - 1):
-            run()
-        self.milliseconds[name] = statistics.median(_milliseconds(run) for _ in range(times))
+        taken = _milliseconds(run)
+        if taken < LONG_SECONDS * 1000:
+            for _ in range(WARM - 2):
+                run()
+            taken = statistics.median(_milliseconds(run) for _ in range(WARM))
+        self.milliseconds[name] = taken
         return value
 
     def print(self) -> None:

@@ -342,6 +342,7 @@ def pytest_collection_finish() -> None:
     """The modules and tests that are there by now stay: the collector need not walk through them again and again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def _uses_database(item: pytest.Item) -> bool:

@@ -12,7 +12,7 @@ from django.utils.formats import date_format
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.workers import no_worker_for_due_sessions
-from sessions_app.finding import counting, newest, queues
+from sessions_app.finding import counting, newest, queue_numbers, queues
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import Approval, Phase, Session, Status, Worker
 from sessions_app.times import since_when
@@ -105,7 +105,7 @@ def test_the_counts_are_those_of_the_lists(desk):
 
 
 def numbers_beside(where: Q) -> dict[str, str]:
-    return {count.queue.key: str(count.number) for count in queues.counts(timezone.now(), where)}
+    return {count.queue.key: str(count.number) for count in queue_numbers.counts(timezone.now(), where)}
 
 
 @pytest.mark.slow
@@ -118,13 +118,14 @@ def test_counts_beside_a_filter_of_many_sessions_are_exact_where_the_queues_are_
     now = timezone.now()
     expected = [str(queues.select(queue.key, now, where).count()) for queue in queues.QUEUES[:-1]]
     assert sum(map(int, expected)) >= 3
-    counted = queues._count_many(now, where or Q(pk__isnull=False), by_row=False)
+    counted = queue_numbers._count_many(now, where or Q(pk__isnull=False), by_row=False)
     assert [*map(str, counted)] == [*expected, "99+"]
 
 
 def test_counts_beside_a_filter_of_many_sessions_say_where_a_queue_was_not_looked_through(desk, monkeypatch):
-    monkeypatch.setattr(queues, "MOST", 3)
-    monkeypatch.setattr(queues, "LOOKED_AT", 2)
+    for module in (queues, queue_numbers):
+        monkeypatch.setattr(module, "MOST", 3)
+    monkeypatch.setattr(queue_numbers, "LOOKED_AT", 2)
     minutes_ago = [timezone.now() - timedelta(minutes=minutes) for minutes in range(6)]
     for at, title in zip(minutes_ago, ["A", "B", "A", "A"], strict=False):
         builders.paused(title=title, created_at=at)
@@ -138,8 +139,9 @@ def test_counts_beside_a_filter_of_many_sessions_say_where_a_queue_was_not_looke
 
 
 def test_a_queue_whose_sessions_cannot_match_a_filter_has_none(monkeypatch):
-    monkeypatch.setattr(queues, "MOST", 2)
-    monkeypatch.setattr(queues, "LOOKED_AT", 1)
+    for module in (queues, queue_numbers):
+        monkeypatch.setattr(module, "MOST", 2)
+    monkeypatch.setattr(queue_numbers, "LOOKED_AT", 1)
     for _ in range(3):
         builders.paused()
         builders.failed()
@@ -151,8 +153,9 @@ def test_a_queue_whose_sessions_cannot_match_a_filter_has_none(monkeypatch):
 
 
 def test_the_number_of_the_queue_on_a_page_is_no_smaller_than_what_the_page_lists(desk, monkeypatch):
-    monkeypatch.setattr(queues, "LOOKED_AT", 1)
-    monkeypatch.setattr(queues, "MOST", 3)
+    monkeypatch.setattr(queue_numbers, "LOOKED_AT", 1)
+    for module in (queues, queue_numbers):
+        monkeypatch.setattr(module, "MOST", 3)
     for title in "AAAB":
         builders.paused(title=title)
     builders.done(title="A")
@@ -254,15 +257,15 @@ def test_pages_of_the_stuck_have_each_session_once_however_many_reasons_it_has(a
     assert len(stuck) == 16
     assert [session for page in pages for session in page] == (stuck if ascending else stuck[::-1])
     assert [len(page) for page in pages] == [3, 3, 3, 3, 3, 1]
-    [count] = [count.number for count in queues.counts(now) if count.queue.key == "stuck"]
+    [count] = [count.number for count in queue_numbers.counts(now) if count.queue.key == "stuck"]
     assert (count.number, count.more) == (16, False)
     where = Q(title__startswith="lost")
-    [count] = [count.number for count in queues.counts(now, where) if count.queue.key == "stuck"]
+    [count] = [count.number for count in queue_numbers.counts(now, where) if count.queue.key == "stuck"]
     assert count.number == 8
     assert len(queues.read_page("stuck", now=now, where=where).sessions) == 8
     nothing = Q(pk__in=[])
     assert queues.read_page("stuck", now=now, where=nothing).sessions == []
-    assert not any(count.number for count in queues.counts(now, nothing))
+    assert not any(count.number for count in queue_numbers.counts(now, nothing))
 
 
 def test_pages_follow_each_other_without_loss_or_repetition(desk):

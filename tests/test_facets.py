@@ -16,7 +16,7 @@ from django.http import QueryDict
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from sessions_app.finding import counting, inbox, inbox_condition, inbox_rows, newest, queues
+from sessions_app.finding import counting, inbox, inbox_condition, inbox_rows, newest, queue_numbers, queues
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_condition import (
@@ -215,7 +215,8 @@ def test_a_session_comes_before_older_ones_of_another_part_of_its_queue(
 ) -> None:
     monkeypatch.setattr(newest, "WALKED_WITH_FACETS", 3)
     monkeypatch.setattr(newest, "MOST_WALKED_WITH_FACETS", 4)
-    monkeypatch.setattr(queues, "MOST", 2)
+    for module in (queues, queue_numbers):
+        monkeypatch.setattr(module, "MOST", 2)
     monkeypatch.setattr(queues, "PAGE", 2)
     now = timezone.now()
     made = [build() for _ in range(5)]
@@ -248,15 +249,17 @@ FILTERS = [
 
 
 @pytest.mark.usefixtures("sessions")
-@pytest.mark.parametrize("walked", [1, 4, 100])
+@pytest.mark.parametrize("walked, are_most", [(1, False), (1, True), (4, True), (100, False)])
 @pytest.mark.parametrize("oldest_first", [False, True])
 def test_a_list_has_each_session_that_meets_its_filters_once_and_in_order(
-    person: User, walked: int, oldest_first: bool, monkeypatch: pytest.MonkeyPatch
+    person: User, walked: int, are_most: bool, oldest_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(queues, "_are_most", lambda conditions: are_most)
     monkeypatch.setattr(newest, "WALKED_WITH_FACETS", walked)
     monkeypatch.setattr(newest, "MOST_WALKED_WITH_FACETS", 3 * walked)
     # So that few sessions are more than those that stand for a filter by their keys.
-    monkeypatch.setattr(queues, "MOST", 2)
+    for module in (queues, queue_numbers):
+        monkeypatch.setattr(module, "MOST", 2)
     monkeypatch.setattr(queues, "PAGE", 2)
     now = timezone.now()
     order = ("updated_at", "pk") if oldest_first else ("-updated_at", "-pk")
@@ -270,6 +273,30 @@ def test_a_list_has_each_session_that_meets_its_filters_once_and_in_order(
         lengths.append(len(expected))
     assert max(lengths) > 6
     assert lengths.count(0) < len(lengths) / 2
+
+
+def test_the_index_is_asked_for_a_queue_unless_more_than_half_of_all_sessions_are_in_it(
+    person: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest, "WALKED_WITH_FACETS", 1)
+    monkeypatch.setattr(newest, "MOST_WALKED_WITH_FACETS", 1)
+    # So that the filter is asked of the list itself.
+    for module in (queues, queue_numbers):
+        monkeypatch.setattr(module, "MOST", 1)
+    for build in (builders.done, builders.done, builders.cancelled, builders.failed):
+        build(tags=["vip"])
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    for queue, key, is_asked in (
+        ("done", "phase done", False),
+        ("done", "status cancelled", False),
+        ("failed", "phase error", True),
+    ):
+        counting.estimate.cache_clear()
+        with CaptureQueriesContext(connection) as captured:
+            found = listed(queue, SessionFilter(QueryDict("tag=vip&assignee=nobody"), user=person))
+        assert len(found) == (3 if queue == "done" else 1)
+        assert any(f"'{key}'" in query["sql"] for query in captured) == is_asked, (queue, key)
 
 
 @pytest.mark.usefixtures("sessions")

@@ -15,7 +15,16 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from sessions_app.finding import causes, counting, filters, inbox, inbox_condition, inbox_counts, queues
+from sessions_app.finding import (
+    causes,
+    counting,
+    filters,
+    inbox,
+    inbox_condition,
+    inbox_counts,
+    queue_numbers,
+    queues,
+)
 from sessions_app.finding.counting import are_about
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_condition import Condition, Matches
@@ -477,7 +486,7 @@ def test_sessions_of_a_person_are_found_by_their_name_and_of_nobody_by_a_name_th
 
 def test_failed_sessions_are_counted_by_the_condition_of_their_index_alone() -> None:
     """Of a second condition PostgreSQL would expect that it holds for few of them, and read the whole index."""
-    sql, _ = queues._part_to_count.sql_with_params(None, key="failed", part=0)
+    sql, _ = queue_numbers._part_to_count.sql_with_params(None, key="failed", part=0)
     assert "phase" not in sql.partition("WHERE")[2]
 
 
@@ -496,8 +505,9 @@ def test_a_list_of_failed_sessions_that_are_in_another_phase_is_empty_without_a_
 def test_of_stuck_sessions_beside_a_broad_filter_those_are_looked_at_that_have_been_stuck_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queues, "MOST", 2)
-    monkeypatch.setattr(queues, "LOOKED_AT", 1)
+    for module in (queues, queue_numbers):
+        monkeypatch.setattr(module, "MOST", 2)
+    monkeypatch.setattr(queue_numbers, "LOOKED_AT", 1)
     now = timezone.now()
     for minutes, title in ((30, "A"), (20, "B"), (10, "A")):
         session = builders.queued(title=title)
@@ -506,7 +516,7 @@ def test_of_stuck_sessions_beside_a_broad_filter_those_are_looked_at_that_have_b
     builders.paused(title="B")
 
     def stuck(title: str) -> str:
-        [number] = [c.number for c in queues.counts(now, Q(title=title)) if c.queue.key == "stuck"]
+        [number] = [c.number for c in queue_numbers.counts(now, Q(title=title)) if c.queue.key == "stuck"]
         return str(number)
 
     # Those with "A" are few, and counted each; of those with "B" only the first in line is looked at.

@@ -116,24 +116,43 @@ def first_matching(rows: QuerySet[Session], where: Q, order: tuple[str, str], li
 
 
 def first_with_facets(
-    parts: Sequence[tuple[QuerySet[Session], Facets]], order: tuple[str, str], limit: int
+    parts: Sequence[tuple[QuerySet[Session], Facets]],
+    order: tuple[str, str],
+    limit: int,
+    *,
+    every: Facets | None = None,
 ) -> Sql:
     """As `first_matching`, of the sessions of all parts together. PostgreSQL only.
 
     :param parts: Sessions in whose order an index has them, and facets that ask for those of them that match. All ask
         for the same but for the status and the phase. No session is in two parts.
+    :param every: Facets that ask for all sessions of the parts that match, where the index finds these sooner than by
+        the facets of each part.
     """
-    of_index = reduce(or_, [facets.of_index for _, facets in parts])
+    of_index = every.of_index if every else reduce(or_, [facets.of_index for _, facets in parts])
+    others = (every or parts[0][1]).others
     asked = reduce(or_, [facets.asked for _, facets in parts])
-    every = as_sql(_sorted(Session.objects.filter(of_index, parts[0][1].others), order)[:limit])
-    if every == (NO_ROWS, ()):
-        return every
+    all_of_them = as_sql(_sorted(Session.objects.filter(of_index, others), order)[:limit])
+    if all_of_them == (NO_ROWS, ()):
+        return all_of_them
+    near, wide = _walks_with_facets([rows for rows, _ in parts], asked, order, limit)
+    return near_or_all(near, all_of_them, limit, wide=wide, some=_some_with_facets(limit))
+
+
+def _walks_with_facets(
+    parts: Sequence[QuerySet[Session]], asked: Q, order: tuple[str, str], limit: int
+) -> tuple[Sql, Sql]:
+    """`_walked`, and the same of more sessions."""
     near, wide = (
-        _walked([rows for rows, _ in parts], asked, order, limit, number)
+        _walked(parts, asked, order, limit, number)
         for number in (WALKED_WITH_FACETS, MOST_WALKED_WITH_FACETS)
     )
-    some = max(1, limit * WALKED_WITH_FACETS // MOST_WALKED_WITH_FACETS)
-    return near_or_all(near, every, limit, wide=wide, some=some)
+    return near, wide
+
+
+def _some_with_facets(limit: int) -> int:
+    """Where so many of the former match, the limit can be expected to be reached among the latter."""
+    return max(1, limit * WALKED_WITH_FACETS // MOST_WALKED_WITH_FACETS)
 
 
 def _walked(
@@ -164,10 +183,10 @@ def any_matching(facets: Facets, limit: int) -> Sql:
     every, values = as_sql(keys.filter(facets.where).order_by())
     if every == NO_ROWS:
         return NO_ROWS, ()
-    near = _walked([Session.objects.all()], facets.asked, _NEWEST, limit, WALKED_WITH_FACETS)
+    near, wide = _walks_with_facets([Session.objects.all()], facets.asked, _NEWEST, limit)
     # Of a query with a limit PostgreSQL would expect that so few are found soon among all sessions.
-    some = f"WITH found AS MATERIALIZED ({every}) SELECT * FROM found LIMIT {limit:d}"  # noqa: S608 - a select of our own
-    return near_or_all(near, (some, values), limit)
+    found = f"WITH found AS MATERIALIZED ({every}) SELECT * FROM found LIMIT {limit:d}"  # noqa: S608 - a select of our own
+    return near_or_all(near, (found, values), limit, wide=wide, some=_some_with_facets(limit))
 
 
 def _among(rows: Sql, matching: QuerySet[Session, UUID]) -> Sql:

@@ -1,4 +1,4 @@
-"""The queues of the desk: which sessions are in each, how many, and one page of them.
+"""The queues of the desk: which sessions are in each, and one page of them.
 
 Pages are keyset pages over ``(updated_at, id)``: page 1,000 costs what page 1 costs. The sessions of the inbox
 and the stuck ones are ordered from the one that has waited longest, all others from the one that changed last.
@@ -6,34 +6,26 @@ and the stuck ones are ordered from the one that has waited longest, all others 
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import Self
 
-from django.db import models
 from django.db.models import Q, QuerySet
-from django.db.models.expressions import RawSQL
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
-from sessions_app.finding.counting import MOST, Count, count_each, numbers_of, to_count, up_to_most
+from sessions_app.finding.counting import MOST, are_about
 from sessions_app.finding.facets import Facets
-from sessions_app.finding.keys import are
 from sessions_app.finding.newest import any_matching, first_matching, first_with_facets
-from sessions_app.finding.parts import Sql, chosen, first_of_all, opaque, union
+from sessions_app.finding.parts import chosen, first_of_all, opaque, union
 from sessions_app.models import Phase, Session, Status
-from sessions_app.models.compiled import compiled
 
 PAGE = 50
 # Of those that a text finds, each with the places where it stands.
 PAGE_OF_FOUND = 25
 # A list shows none of them, and decoding them costs more than reading the rest of the row.
 _NOT_LISTED = ("inputs", "breakpoints", "breakpoint_hit", "totals", "final_answer")
-# Of a filter that more than `counting.MOST` sessions match, so many sessions of each queue are looked at: to count the
-# few of a large queue that match, all of it would be read.
-LOOKED_AT = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +56,16 @@ ORDERS = {"oldest": True, "newest": False}
 
 def queue_filter(key: str, now: datetime) -> Q:
     """Which sessions are in a queue. "Failed" and "Stuck" are those whose label is that, see `stuck.status_label`."""
-    return reduce(or_, _conditions(key, now))
+    return reduce(or_, conditions_of(key, now))
 
 
-# Of the queues that are counted, those whose conditions ask for the time.
-_BY_TIME = ("stuck",)
+# Of the queues with a number, those whose conditions ask for the time.
+BY_TIME = ("stuck",)
 # Those of which an index has the sessions in the order of their list.
 IN_ORDER = ("running", "waiting", "failed", "paused", "done", "all")
 
 
-def _conditions(key: str, now: datetime | None) -> list[Q]:
+def conditions_of(key: str, now: datetime | None) -> list[Q]:
     """The conditions of which a session in the queue meets one; each that has an index of its own is apart."""
     match key:
         case "attention":
@@ -95,54 +87,8 @@ def _conditions(key: str, now: datetime | None) -> list[Q]:
 
 
 def _not_moving(now: datetime | None) -> list[Q]:
-    assert now is not None, "the queue is one of `_BY_TIME`"
+    assert now is not None, "the queue is one of `BY_TIME`"
     return stuck.not_moving_conditions(now)
-
-
-# By the conditions of `_not_moving`, each in the order of the index that finds its sessions.
-_STUCK_LONGEST = ("lease_expires_at", "updated_at", "next_run_at")
-
-
-@dataclass(frozen=True, slots=True)
-class QueueCount:
-    queue: Queue
-    number: Count
-
-    def at_least(self, number: int) -> Self:
-        """The same where so many sessions of the queue are known."""
-        if not self.number.more:
-            return self
-        known = max(self.number.number, min(number, MOST))
-        return replace(self, number=replace(self.number, number=known))
-
-
-def counts(
-    now: datetime,
-    where: Q | None = None,
-    *,
-    few: bool | None = None,
-    cut: bool = False,
-    by_row: bool = False,
-) -> list[QueueCount]:
-    """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query, or two.
-
-    Of a filter that more than `counting.MOST` sessions match, a number is that of the newest `LOOKED_AT` of the queue,
-    or of each of its conditions, and there may be more if these are not all. Of the stuck sessions those are looked at
-    that have been stuck longest.
-
-    :param few: The filter matches some thousands of sessions at most: they are read once, and not for each queue. None
-        if that is to be found out.
-    :param cut: It does not match all that it should: there may be more in each queue.
-    :param by_row: The filter takes little to ask it of a session, and is asked of each that is looked at.
-    """
-    if not where:
-        counted = count_each([_to_count(queue.key, now) for queue in QUEUES], prepared=True)
-    else:
-        if few is None:
-            keys, few = keys_of_matching(where)
-            where = are(keys) if few else where
-        counted = _count_few(now, where) if few else _count_many(now, where, by_row)
-    return [QueueCount(queue, number.or_more(cut)) for queue, number in zip(QUEUES, counted, strict=True)]
 
 
 def keys_of_matching(
@@ -164,46 +110,7 @@ def keys_of_matching(
     return keys, len(keys) <= MOST
 
 
-def _to_count(key: str, now: datetime) -> Sql:
-    at = now if key in _BY_TIME else None
-    return union(
-        [_part_to_count.sql_with_params(at, key=key, part=part) for part in range(len(_conditions(key, now)))]
-    )
-
-
-def _count_few(now: datetime, where: Q) -> list[Count]:
-    in_queue = {queue.key: models.Count("pk", filter=queue_filter(queue.key, now)) for queue in QUEUES}
-    numbers = select("all", now, where).aggregate(**in_queue)
-    return [Count.of(numbers[queue.key]) for queue in QUEUES]
-
-
-def _count_many(now: datetime, where: Q, by_row: bool) -> list[Count]:
-    """The counts of a filter that more than `counting.MOST` sessions match: in all queues together there are more."""
-    counted = [queue.key for queue in QUEUES if queue.key != "all"]
-    matching, beyond = [], []
-    # PostgreSQL would look for all sessions that match, to see which of them are among those that are looked at.
-    asked = Q(opaque(where)) if by_row else where
-    for key in counted:
-        at = now if key in _BY_TIME else None
-        numbered = [
-            part for part, condition in enumerate(_conditions(key, now)) if not _contradict(where, condition)
-        ]
-        looked_at = [_newest.sql_with_params(at, key=key, part=part, most=LOOKED_AT) for part in numbered]
-        found = [Session.objects.filter(asked, pk__in=RawSQL(*keys)) for keys in looked_at]  # noqa: S611 - our own SQL
-        matching.append(to_count(*found))
-        further = [
-            _newest.sql_with_params(at, key=key, part=part, most=1, behind=LOOKED_AT) for part in numbered
-        ]
-        beyond.append(union(further))
-    numbers = numbers_of([*matching, *beyond])
-    few = [
-        Count(min(number, MOST), more=number > MOST or bool(more))
-        for number, more in zip(numbers[: len(counted)], numbers[len(counted) :], strict=True)
-    ]
-    return [*few, Count(MOST, more=True)]
-
-
-def _contradict(one: Q, other: Q) -> bool:
+def contradict(one: Q, other: Q) -> bool:
     """Whether both ask for another status or phase, so that no session meets them."""
     wanted, found = _wanted(one), _wanted(other)
     return any(wanted[name] != found[name] for name in wanted.keys() & found.keys())
@@ -222,21 +129,6 @@ def _wanted(condition: Q) -> dict[str, str]:
         elif isinstance(child, tuple) and child[0] in ("status", "phase"):
             wanted[child[0]] = child[1]
     return wanted
-
-
-@compiled
-def _newest(
-    now: datetime | None, *, key: str, part: int, most: int, behind: int = 0
-) -> QuerySet[Session, uuid.UUID]:
-    """The keys of so many sessions of a part of the queue, behind those that changed last, or are stuck longest."""
-    order = _STUCK_LONGEST[part : part + 1] if key in _BY_TIME else order_of(False)
-    rows = Session.objects.filter(_conditions(key, now)[part]).order_by(*order)
-    return rows.values_list("pk", flat=True)[behind : behind + most]
-
-
-@compiled
-def _part_to_count(now: datetime | None, *, key: str, part: int) -> QuerySet[Session, uuid.UUID]:
-    return up_to_most(Session.objects.filter(_conditions(key, now)[part]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +184,19 @@ def _first_of_several(
     if not facets or not rows:
         return chosen(Session, union([first_matching(each, where, order, limit) for each in rows]))
     of_each = [facets.narrowed(rest=beyond, **_wanted(each)) for each in conditions]
-    return chosen(Session, first_with_facets(list(zip(rows, of_each, strict=True)), order, limit))
+    parts = list(zip(rows, of_each, strict=True))
+    in_queue = reduce(or_, conditions)
+    every = None
+    if in_queue and _are_most(conditions):
+        # The index would compare lists of more than half of all sessions: it is asked of those with the other facets.
+        every = facets.narrowed(rest=beyond & Q(opaque(in_queue)))
+    return chosen(Session, first_with_facets(parts, order, limit, every=every))
+
+
+def _are_most(conditions: Sequence[Q]) -> bool:
+    """Whether more than half of all sessions meet one of the conditions, which exclude each other. Estimates them."""
+    numbers = [are_about(Session.objects.filter(condition)) for condition in conditions]
+    return 2 * sum(numbers) > are_about(Session.objects.all())
 
 
 def select(key: str, now: datetime, where: Q | None) -> QuerySet[Session]:
@@ -316,8 +220,8 @@ def _possible(key: str, now: datetime, where: Q | None) -> list[Q]:
 
     Else the database would read every session that has failed for those of them that are planning.
     """
-    conditions = _conditions(key, now)
-    return [condition for condition in conditions if not (where and _contradict(where, condition))]
+    conditions = conditions_of(key, now)
+    return [condition for condition in conditions if not (where and contradict(where, condition))]
 
 
 def order_of(ascending: bool) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from django.db.models import Q
 
-from sessions_app.finding import queues
+from sessions_app.finding import queue_numbers, queues
 from sessions_app.finding.counting import Count, digest
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.keys import are
@@ -23,7 +23,7 @@ class SessionList:
 
     sessions: list[Session]
     next: str
-    counts: list[queues.QueueCount]
+    counts: list[queue_numbers.QueueCount]
 
     @property
     def mark(self) -> str:
@@ -73,7 +73,7 @@ def read_list(
         # Of the newest sessions of each queue it is asked whether they are among these: PostgreSQL would look up all
         # keys for each queue.
         where = Q(opaque(where))
-    counts = queues.counts(now, where, few=few, cut=found.cut, by_row=facets is not None)
+    counts = queue_numbers.counts(now, where, few=few, cut=found.cut, by_row=facets is not None)
     # A number that is "at least" is no smaller than what the page itself shows.
     counts = [count.at_least(len(page.sessions)) if count.queue.key == key else count for count in counts]
     return SessionList(page.sessions, page.next, counts)

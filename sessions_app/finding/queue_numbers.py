@@ -1,0 +1,144 @@
+"""How many sessions each queue of the desk has, up to a number that a page shows.
+
+Of a filter that many sessions match, only a part of each queue is looked at. Nothing is locked.
+"""
+
+import uuid
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Self
+
+from django.db import models
+from django.db.models import Q, QuerySet
+from django.db.models.expressions import RawSQL
+
+from sessions_app.finding.counting import MOST, Count, count_each, numbers_of, up_to_most
+from sessions_app.finding.keys import are
+from sessions_app.finding.parts import Sql, as_sql, opaque, union
+from sessions_app.finding.queues import (
+    BY_TIME,
+    QUEUES,
+    Queue,
+    conditions_of,
+    contradict,
+    keys_of_matching,
+    order_of,
+    queue_filter,
+    select,
+)
+from sessions_app.models import Session
+from sessions_app.models.compiled import compiled
+
+# Of a filter that more than `counting.MOST` sessions match, so many sessions of each queue are looked at: to count the
+# few of a large queue that match, all of it would be read.
+LOOKED_AT = 200
+
+# Stands in a query for the keys of the sessions that it asks.
+_KEYS = "KEYS_THAT_ARE_LOOKED_AT"
+# By the conditions of the stuck sessions, each in the order of the index that finds its sessions.
+_STUCK_LONGEST = ("lease_expires_at", "updated_at", "next_run_at")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCount:
+    queue: Queue
+    number: Count
+
+    def at_least(self, number: int) -> Self:
+        """The same where so many sessions of the queue are known."""
+        if not self.number.more:
+            return self
+        known = max(self.number.number, min(number, MOST))
+        return replace(self, number=replace(self.number, number=known))
+
+
+def counts(
+    now: datetime,
+    where: Q | None = None,
+    *,
+    few: bool | None = None,
+    cut: bool = False,
+    by_row: bool = False,
+) -> list[QueueCount]:
+    """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query, or two.
+
+    Of a filter that more than `counting.MOST` sessions match, a number is that of the newest `LOOKED_AT` of the queue,
+    or of each of its conditions, and there may be more if these are not all. Of the stuck sessions those are looked at
+    that have been stuck longest.
+
+    :param few: The filter matches some thousands of sessions at most: they are read once, and not for each queue. None
+        if that is to be found out.
+    :param cut: It does not match all that it should: there may be more in each queue.
+    :param by_row: The filter takes little to ask it of a session, and is asked of each that is looked at.
+    """
+    if not where:
+        counted = count_each([_to_count(queue.key, now) for queue in QUEUES], prepared=True)
+    else:
+        if few is None:
+            keys, few = keys_of_matching(where)
+            where = are(keys) if few else where
+        counted = _count_few(now, where) if few else _count_many(now, where, by_row)
+    return [QueueCount(queue, number.or_more(cut)) for queue, number in zip(QUEUES, counted, strict=True)]
+
+
+def _to_count(key: str, now: datetime) -> Sql:
+    at = now if key in BY_TIME else None
+    return union(
+        [
+            _part_to_count.sql_with_params(at, key=key, part=part)
+            for part in range(len(conditions_of(key, now)))
+        ]
+    )
+
+
+def _count_few(now: datetime, where: Q) -> list[Count]:
+    in_queue = {queue.key: models.Count("pk", filter=queue_filter(queue.key, now)) for queue in QUEUES}
+    numbers = select("all", now, where).aggregate(**in_queue)
+    return [Count.of(numbers[queue.key]) for queue in QUEUES]
+
+
+def _count_many(now: datetime, where: Q, by_row: bool) -> list[Count]:
+    """The counts of a filter that more than `counting.MOST` sessions match: in all queues together there are more."""
+    counted = [queue.key for queue in QUEUES if queue.key != "all"]
+    matching, beyond = [], []
+    # PostgreSQL would look for all sessions that match, to see which of them are among those that are looked at.
+    asked = Q(opaque(where)) if by_row else where
+    among = as_sql(up_to_most(Session.objects.filter(asked, pk__in=RawSQL(_KEYS, ()))))  # noqa: S611 - our own SQL
+    for key in counted:
+        at = now if key in BY_TIME else None
+        numbered = [
+            part for part, condition in enumerate(conditions_of(key, now)) if not contradict(where, condition)
+        ]
+        looked_at = [_newest.sql_with_params(at, key=key, part=part, most=LOOKED_AT) for part in numbered]
+        matching.append(union([_with_keys(among, keys) for keys in looked_at]))
+        further = [
+            _newest.sql_with_params(at, key=key, part=part, most=1, behind=LOOKED_AT) for part in numbered
+        ]
+        beyond.append(union(further))
+    numbers = numbers_of([*matching, *beyond])
+    few = [
+        Count(min(number, MOST), more=number > MOST or bool(more))
+        for number, more in zip(numbers[: len(counted)], numbers[len(counted) :], strict=True)
+    ]
+    return [*few, Count(MOST, more=True)]
+
+
+def _with_keys(query: Sql, keys: Sql) -> Sql:
+    """A query that was compiled once, with the keys that `_KEYS` stands for in it, behind all that it asks else."""
+    before, *after = query[0].split(_KEYS)
+    return (before + keys[0] + after[0], (*query[1], *keys[1])) if after else query
+
+
+@compiled
+def _newest(
+    now: datetime | None, *, key: str, part: int, most: int, behind: int = 0
+) -> QuerySet[Session, uuid.UUID]:
+    """The keys of so many sessions of a part of the queue, behind those that changed last, or are stuck longest."""
+    order = _STUCK_LONGEST[part : part + 1] if key in BY_TIME else order_of(False)
+    rows = Session.objects.filter(conditions_of(key, now)[part]).order_by(*order)
+    return rows.values_list("pk", flat=True)[behind : behind + most]
+
+
+@compiled
+def _part_to_count(now: datetime | None, *, key: str, part: int) -> QuerySet[Session, uuid.UUID]:
+    return up_to_most(Session.objects.filter(conditions_of(key, now)[part]))
