@@ -275,7 +275,7 @@ def test_a_list_has_each_session_that_meets_its_filters_once_and_in_order(
     assert lengths.count(0) < len(lengths) / 2
 
 
-def test_the_index_is_asked_for_a_queue_unless_more_than_half_of_all_sessions_are_in_it(
+def test_the_index_is_asked_for_a_queue_unless_most_sessions_are_in_it_and_few_have_the_other_facets(
     person: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(newest, "WALKED_WITH_FACETS", 1)
@@ -283,7 +283,7 @@ def test_the_index_is_asked_for_a_queue_unless_more_than_half_of_all_sessions_ar
     # So that the filter is asked of the list itself.
     for module in (queues, queue_numbers):
         monkeypatch.setattr(module, "MOST", 1)
-    for build in (builders.done, builders.done, builders.cancelled, builders.failed):
+    for build in (builders.done, builders.done, builders.cancelled, builders.failed, builders.failed):
         build(tags=["vip"])
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
@@ -295,8 +295,13 @@ def test_the_index_is_asked_for_a_queue_unless_more_than_half_of_all_sessions_ar
         counting.estimate.cache_clear()
         with CaptureQueriesContext(connection) as captured:
             found = listed(queue, SessionFilter(QueryDict("tag=vip&assignee=nobody"), user=person))
-        assert len(found) == (3 if queue == "done" else 1)
+        assert len(found) == (3 if queue == "done" else 2)
         assert any(f"'{key}'" in query["sql"] for query in captured) == is_asked, (queue, key)
+    # Many that are not in the queue would be read for it.
+    monkeypatch.setattr(queues, "ASKED_FOR_QUEUE", 0)
+    with CaptureQueriesContext(connection) as captured:
+        listed("done", SessionFilter(QueryDict("tag=vip&assignee=nobody"), user=person))
+    assert any("'phase done'" in query["sql"] for query in captured)
 
 
 @pytest.mark.usefixtures("sessions")

@@ -126,8 +126,8 @@ def first_with_facets(
 
     :param parts: Sessions in whose order an index has them, and facets that ask for those of them that match. All ask
         for the same but for the status and the phase. No session is in two parts.
-    :param every: Facets that ask for all sessions of the parts that match, where the index finds these sooner than by
-        the facets of each part.
+    :param every: Facets that ask for the same sessions as those of all parts together, where the index finds them
+        sooner by these.
     """
     of_index = every.of_index if every else reduce(or_, [facets.of_index for _, facets in parts])
     others = (every or parts[0][1]).others
@@ -151,7 +151,7 @@ def _walks_with_facets(
 
 
 def _some_with_facets(limit: int) -> int:
-    """Where so many of the former match, the limit can be expected to be reached among the latter."""
+    """If so many of the fewer sessions of `_walks_with_facets` match, enough can be expected among the others."""
     return max(1, limit * WALKED_WITH_FACETS // MOST_WALKED_WITH_FACETS)
 
 

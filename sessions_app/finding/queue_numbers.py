@@ -14,7 +14,7 @@ from django.db.models.expressions import RawSQL
 
 from sessions_app.finding.counting import MOST, Count, count_each, numbers_of, up_to_most
 from sessions_app.finding.keys import are
-from sessions_app.finding.parts import Sql, as_sql, opaque, union
+from sessions_app.finding.parts import NO_ROWS, Sql, as_sql, opaque, union
 from sessions_app.finding.queues import (
     BY_TIME,
     QUEUES,
@@ -124,9 +124,11 @@ def _count_many(now: datetime, where: Q, by_row: bool) -> list[Count]:
 
 
 def _with_keys(query: Sql, keys: Sql) -> Sql:
-    """A query that was compiled once, with the keys that `_KEYS` stands for in it, behind all that it asks else."""
-    before, *after = query[0].split(_KEYS)
-    return (before + keys[0] + after[0], (*query[1], *keys[1])) if after else query
+    """The query with a select of keys in place of `_KEYS`. That stands last in it, so its parameters do, too."""
+    if query == (NO_ROWS, ()):
+        return query
+    before, after = query[0].split(_KEYS)
+    return before + keys[0] + after, (*query[1], *keys[1])
 
 
 @compiled

@@ -24,6 +24,9 @@ from sessions_app.models import Phase, Session, Status
 PAGE = 50
 # Of those that a text finds, each with the places where it stands.
 PAGE_OF_FOUND = 25
+# Of a queue that most sessions are in, an index has a long list: so many sessions are read sooner, and asked whether
+# they are in the queue.
+ASKED_FOR_QUEUE = 10_000
 # A list shows none of them, and decoding them costs more than reading the rest of the row.
 _NOT_LISTED = ("inputs", "breakpoints", "breakpoint_hit", "totals", "final_answer")
 
@@ -150,7 +153,8 @@ def read_page(
     several: bool = False,
     facets: Facets | None = None,
 ) -> SessionsPage:
-    """One page of a queue, with assignees and tags, and without the fields that no list shows. Two queries.
+    """One page of a queue, with assignees and tags, and without the fields that no list shows. Two queries, and with
+    facets up to four estimates, each of them once a minute.
 
     :param several: The filter is one of several fields, which may hardly ever be met together.
     :param facets: The same as ``where``, if an index finds what is asked of a session.
@@ -186,15 +190,19 @@ def _first_of_several(
     of_each = [facets.narrowed(rest=beyond, **_wanted(each)) for each in conditions]
     parts = list(zip(rows, of_each, strict=True))
     in_queue = reduce(or_, conditions)
+    few_are_left = in_queue and are_about(Session.objects.filter(facets.of_index)) <= ASKED_FOR_QUEUE
     every = None
-    if in_queue and _are_most(conditions):
-        # The index would compare lists of more than half of all sessions: it is asked of those with the other facets.
+    if few_are_left and _are_most(conditions):
+        # The index would compare lists of more than half of all sessions with those that have the other facets.
         every = facets.narrowed(rest=beyond & Q(opaque(in_queue)))
     return chosen(Session, first_with_facets(parts, order, limit, every=every))
 
 
 def _are_most(conditions: Sequence[Q]) -> bool:
-    """Whether more than half of all sessions meet one of the conditions, which exclude each other. Estimates them."""
+    """Whether more than half of all sessions meet one of the conditions, which exclude each other.
+
+    By estimates: at most one query for each condition and one for all sessions.
+    """
     numbers = [are_about(Session.objects.filter(condition)) for condition in conditions]
     return 2 * sum(numbers) > are_about(Session.objects.all())
 
