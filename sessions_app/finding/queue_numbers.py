@@ -32,8 +32,7 @@ from sessions_app.models.compiled import compiled
 # Of a filter that more than `counting.MOST` sessions match, so many sessions of each queue are looked at: to count the
 # few of a large queue that match, all of it would be read.
 LOOKED_AT = 200
-
-# Stands in a query for the keys of the sessions that it asks.
+# In the text of a query, in place of the select of the keys of the sessions that it is about.
 _KEYS = "KEYS_THAT_ARE_LOOKED_AT"
 # By the conditions of the stuck sessions, each in the order of the index that finds its sessions.
 _STUCK_LONGEST = ("lease_expires_at", "updated_at", "next_run_at")
