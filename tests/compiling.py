@@ -1,6 +1,5 @@
 """Compares what is kept of compiled queries and writes with what Django makes of them."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -22,19 +21,33 @@ from sessions_app.models.sql import Statement
 FIRST = 3
 # Of those that follow, one of so many is.
 EVERY = 16
+# Of so many calls it is known how often they were made.
+KNOWN = 20_000
 
-_calls: Counter[object] = Counter()
+# How often a call was made, and how often a setting had changed at the last time.
+_calls: dict[object, tuple[int, int]] = {}
+
+
+class _Settings:
+    changes = 0
 
 
 @receiver(setting_changed)
-def _begin_again(**_: Any) -> None:
-    _calls.clear()
+def _note_change(**_: Any) -> None:
+    _Settings.changes += 1
 
 
 def _is_compared(call: object) -> bool:
-    """Pages make the same queries again and again: comparing each call would take a fifth of the time of a test."""
-    _calls[call] += 1
-    return _calls[call] <= FIRST or _calls[call] % EVERY == 0
+    """Pages make the same queries again and again: comparing each call would take a fifth of the time of a test.
+
+    What was compared before is compared once more when a setting has changed.
+    """
+    number, changes = _calls.get(call, (0, _Settings.changes))
+    number = 1 + (number if changes == _Settings.changes else min(number, FIRST - 1))
+    if len(_calls) >= KNOWN:
+        _calls.clear()
+    _calls[call] = number, _Settings.changes
+    return number <= FIRST or number % EVERY == 0
 
 
 def _likeness(value: Any) -> object:

@@ -8,8 +8,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet, Value
+from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from sessions_app.desk import context
@@ -288,6 +290,20 @@ def test_the_check_of_the_tests_finds_a_query_that_depends_on_more_than_its_argu
     with pytest.raises(AssertionError):
         depending(4)
     assert depending(4) == []
+
+
+def test_the_check_of_the_tests_compares_a_call_once_more_when_a_setting_has_changed() -> None:
+    @compiled
+    def depending(branch_id: int) -> QuerySet[ToolCall]:
+        return ToolCall.objects.filter(branch=branch_id, position__gte=settings.AGENTSTATE_LEASE_SECONDS)
+
+    with override_settings(AGENTSTATE_LEASE_SECONDS=1):
+        for _ in range(compiling.FIRST + 1):
+            depending(1)
+    with override_settings(AGENTSTATE_LEASE_SECONDS=2):
+        with pytest.raises(AssertionError):
+            depending(1)
+        assert depending(1) == []
 
 
 def test_the_check_of_the_tests_compares_a_text_that_no_earlier_call_had() -> None:
