@@ -135,24 +135,19 @@ def first_with_facets(
     all_of_them = as_sql(_sorted(Session.objects.filter(of_index, others), order)[:limit])
     if all_of_them == (NO_ROWS, ()):
         return all_of_them
-    near, wide = _walks_with_facets([rows for rows, _ in parts], asked, order, limit)
-    return near_or_all(near, all_of_them, limit, wide=wide, some=_some_with_facets(limit))
+    return _walked_or_all([rows for rows, _ in parts], asked, order, limit, all_of_them)
 
 
-def _walks_with_facets(
-    parts: Sequence[QuerySet[Session]], asked: Q, order: tuple[str, str], limit: int
-) -> tuple[Sql, Sql]:
-    """`_walked`, and the same of more sessions."""
+def _walked_or_all(
+    parts: Sequence[QuerySet[Session]], asked: Q, order: tuple[str, str], limit: int, every: Sql
+) -> Sql:
+    """`near_or_all` of what is `_walked`: first of few sessions, and of more if enough can be expected among them."""
     near, wide = (
         _walked(parts, asked, order, limit, number)
         for number in (WALKED_WITH_FACETS, MOST_WALKED_WITH_FACETS)
     )
-    return near, wide
-
-
-def _some_with_facets(limit: int) -> int:
-    """If so many of the fewer sessions of `_walks_with_facets` match, enough can be expected among the others."""
-    return max(1, limit * WALKED_WITH_FACETS // MOST_WALKED_WITH_FACETS)
+    some = max(1, limit * WALKED_WITH_FACETS // MOST_WALKED_WITH_FACETS)
+    return near_or_all(near, every, limit, wide=wide, some=some)
 
 
 def _walked(
@@ -183,10 +178,9 @@ def any_matching(facets: Facets, limit: int) -> Sql:
     every, values = as_sql(keys.filter(facets.where).order_by())
     if every == NO_ROWS:
         return NO_ROWS, ()
-    near, wide = _walks_with_facets([Session.objects.all()], facets.asked, _NEWEST, limit)
     # Of a query with a limit PostgreSQL would expect that so few are found soon among all sessions.
     found = f"WITH found AS MATERIALIZED ({every}) SELECT * FROM found LIMIT {limit:d}"  # noqa: S608 - a select of our own
-    return near_or_all(near, (found, values), limit, wide=wide, some=_some_with_facets(limit))
+    return _walked_or_all([Session.objects.all()], facets.asked, _NEWEST, limit, (found, values))
 
 
 def _among(rows: Sql, matching: QuerySet[Session, UUID]) -> Sql:
