@@ -1,8 +1,11 @@
-"""Where PostgreSQL finds a text that is too short for its index of parts of words: by the pairs of characters in a row.
+"""Where PostgreSQL finds a text that its index of parts of words does not find, or not exactly.
 
 The index of parts of words (trigrams) finds a text by three letters or digits in a row, in the alphabets that the
 database's locale knows. Migration 0034 has an index of all pairs of characters, whatever they are: by it a name of two
 Chinese characters is found, an initial with its dot, or two letters within a word.
+
+It does not say in which order the words of a title are either: of a text of several words it finds each title that has
+them all. Migration 0041 has an index of the characters around each space, by which few of these are left.
 """
 
 import re
@@ -21,6 +24,13 @@ _PAIRS = (
     r"string_to_array(regexp_replace(UPPER({0}::text), '..', '\&' || chr(31), 'g') || chr(31) || "
     r"regexp_replace(substr(UPPER({0}::text), 2), '..', '\&' || chr(31), 'g'), chr(31))"
 )
+# What stands around a space, with the spaces. Behind a word of one character it may be left out.
+_AROUND_SPACES = (
+    r"string_to_array(regexp_replace(UPPER({0}::text), '[^ ]*([^ ] +[^ ])', '\1' || chr(31), 'g'), chr(31))"
+)
+# The same in a text, behind words of at least two characters. Only of these characters, since others may have capitals
+# that depend on what stands beside them.
+_AROUND_SPACES_OF_TEXT = re.compile(r"(?<=[^ ])(?=([!-~] +[!-~]))")
 
 
 def has_trigrams(text: str) -> bool:
@@ -68,3 +78,28 @@ class _Contains(Func):
 def contains_by_pairs(name: str, text: str) -> Q:
     """The condition that the field, in capitals, contains the text, which has a pair. PostgreSQL only."""
     return Q(_Contains(name, text))
+
+
+def has_known_spaces(text: str) -> bool:
+    """Whether the index of what stands around spaces has some of the text's."""
+    return _AROUND_SPACES_OF_TEXT.search(text) is not None
+
+
+class _HasSpaces(Func):
+    output_field = BooleanField()
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(F(name))
+        self.keys = sorted(set(_AROUND_SPACES_OF_TEXT.findall(text)))
+
+    def as_sql(self, compiler: Any, connection: Any, **_: Any) -> tuple[str, tuple[Any, ...]]:  # type: ignore[override]
+        column, _none = compiler.compile(self.source_expressions[0])
+        capitals_of_keys = ", ".join(["UPPER(%s::text)"] * len(self.keys))
+        return f"{_AROUND_SPACES.format(column)} @> ARRAY[{capitals_of_keys}]", tuple(self.keys)
+
+
+def has_spaces_of(name: str, text: str) -> Q:
+    """A condition that each field with the index meets, if it contains the text, and few others do: it has what stands
+    around the text's spaces, of which the index has some. PostgreSQL only.
+    """
+    return Q(_HasSpaces(name, text))
