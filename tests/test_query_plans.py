@@ -512,7 +512,7 @@ def as_in_larger_tables(long_session: Session) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("few_are_near", "as_in_larger_tables")
-@pytest.mark.parametrize("words", ["nothinglikethis", "Lindqvist", "Greta Lindqvist", "01"])
+@pytest.mark.parametrize("words", ["nothinglikethis", "Lindqvist", "Greta Lindqvist", "01", '"policy the"'])
 def test_a_search_for_a_rare_word_or_a_name_reads_no_more_rows_than_it_needs(
     desk: Client, words: str
 ) -> None:
@@ -531,7 +531,13 @@ def viewer(long_session: Session, django_db_blocker: Any, settings: Any) -> Iter
             pass
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE sessions_app_shownname")
-            for name in ("title_trigrams", "title_pairs", "customer_trigrams", "customer_pairs"):
+            for name in (
+                "title_trigrams",
+                "title_pairs",
+                "title_spaces",
+                "customer_trigrams",
+                "customer_pairs",
+            ):
                 # As by a vacuum: what is pending makes an index look expensive.
                 cursor.execute(f"SELECT gin_clean_pending_list('shown_{name}')")
         client = Client()
@@ -545,6 +551,7 @@ def viewer(long_session: Session, django_db_blocker: Any, settings: Any) -> Iter
     [
         "/?q=nothinglikethis",
         "/?q=zq",
+        '/?q="policy the"',
         "/?queue=all&customer=nobodyslikethis",
         "/?queue=all&customer=zq",
         "/?queue=all&customer=Lindqvist",

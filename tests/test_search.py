@@ -379,7 +379,7 @@ def test_the_list_finds_histories_as_well_as_titles(index):
     assert set(Session.objects.filter(session_filter.where())) == {history, titled}
 
 
-@pytest.mark.parametrize("near, wide", [(0, 0), (0, 3), (1, 1), (1, 3), (1, 9), (2, 9), (100, 100)])
+@pytest.mark.parametrize("near, wide", [(0, 1), (0, 3), (1, 1), (1, 3), (1, 9), (2, 9), (100, 100)])
 def test_the_newest_messages_with_several_words_are_found_wherever_they_are(index, monkeypatch, near, wide):
     monkeypatch.setattr(search_words, "NEAR_ROWS", near)
     monkeypatch.setattr(search_words, "WIDE_ROWS", wide)
@@ -481,6 +481,43 @@ def test_a_title_or_a_name_is_found_by_any_text_that_it_contains(titles, text, n
                 pass
             as_shown = hidden.contains([whole], "customer", whole=False)
             assert set(Session.objects.filter(as_shown)) == expected
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
+@given(
+    st.lists(st.text("abA- \t\x1fßéi", max_size=12), min_size=1, max_size=6),
+    st.text("abA- \tßéi", min_size=3, max_size=8).filter(lambda text: text.strip()),
+    st.integers(1, 8),
+)
+@rolled_back()
+def test_a_quoted_text_is_found_in_each_title_that_contains_it_whatever_stands_around_its_spaces(
+    titles, text, near
+):
+    supervisor = builders.user("supervisor")
+    # Also as one that somebody searches for a part of.
+    titles = [*titles, text, f"xa {text}a x", f"a{text} b", text.replace(" ", "  ")]
+    sessions = [builders.done(title=title, customer="") for title in titles]
+    expected = {
+        row for row, title in zip(sessions, titles, strict=True) if _capitals(text) in _capitals(title)
+    }
+    with mock.patch.multiple(newest, NEAR_SESSIONS=near, WIDE_SESSIONS=2 * near):
+        session_filter = SessionFilter({"q": f'"{text}"'}, user=supervisor)
+        assert set(Session.objects.filter(session_filter.where())) == expected
+        with override_settings(AGENTSTATE_MASK_PATTERNS=["nothing like this"]):
+            search_masking.store()
+            while shown_names.add(1_000, 10_000):
+                pass
+            as_shown = hidden.contains([text], "title", whole=False)
+            assert set(Session.objects.filter(as_shown)) == expected
+
+
+def _capitals(text):
+    """As the database compares texts: SQLite knows the capitals of ASCII only."""
+    if connection.vendor == "sqlite":
+        return "".join(each.upper() if each.isascii() else each for each in text)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT upper(%s::text)", [text])
+        return cursor.fetchone()[0]
 
 
 @pytest.mark.parametrize(

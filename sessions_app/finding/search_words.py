@@ -34,7 +34,7 @@ MESSAGES, CALLS, OPEN_CALLS = (f"sessions_app_{name}_words" for name in ("messag
 MOST_WORDS = 30
 # So many of the newest messages, and calls, are looked through before an index is asked for several words, and so many
 # where some of the former match.
-NEAR_ROWS, WIDE_ROWS = 10_000, 100_000
+NEAR_ROWS, WIDE_ROWS = 5_000, 100_000
 # So many marks there are: few enough for the index to be small, and so many that a text of hundreds of words has a
 # small part of them.
 MARKS = 16_384
@@ -158,9 +158,9 @@ class Words:
             return sql, (*values, *matched)
 
         every = f"{select} ORDER BY {sign}rowid + 0 DESC LIMIT {limit:d}"
-        return near_or_all(
-            of_newest(NEAR_ROWS), (every, parameters), limit, wide=of_newest(WIDE_ROWS), some=limit // 10
-        )
+        some = limit * NEAR_ROWS // WIDE_ROWS
+        near, wide = of_newest(NEAR_ROWS), of_newest(WIDE_ROWS)
+        return near_or_all(near, (every, parameters), limit, wide=wide, some=some)
 
     def _match(self, table: str) -> Sql:
         """Whether a row matches, as a condition that an index of the table serves."""
