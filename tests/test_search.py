@@ -495,7 +495,7 @@ def test_a_quoted_text_is_found_in_each_title_that_contains_it_whatever_stands_a
 ):
     supervisor = builders.user("supervisor")
     # Also as one that somebody searches for a part of.
-    titles = [*titles, text, f"xa {text}a x", f"a{text} b", text.replace(" ", "  ")]
+    titles = [*titles, text, f"x {text} x", f"xa {text}a x", f"a{text} b", text.replace(" ", "  ")]
     sessions = [builders.done(title=title, customer="") for title in titles]
     expected = {
         row for row, title in zip(sessions, titles, strict=True) if _capitals(text) in _capitals(title)
