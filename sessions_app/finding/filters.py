@@ -4,7 +4,7 @@ import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -85,6 +85,8 @@ class SessionFilter(forms.Form):
         self.found = Found(Q())
         # The last `where` as an index finds its sessions; None where it does not.
         self.facets: Facets | None = None
+        # Since when the sessions of the last `where` have changed, if it asks for that.
+        self.changed_since: datetime | None = None
         # Whether the condition on the customer names sessions by their keys.
         self._names_keys = False
         # Read once, when the form is drawn: to filter takes neither.
@@ -105,8 +107,9 @@ class SessionFilter(forms.Form):
         values = {name: value for name, value in self.cleaned_data.items() if value}
         where = self._of_no_facet(values, whole, thorough)
         facets = Facets(rest=where)
+        self.changed_since = None
         if "since" in values:
-            since = timezone.now() - AGES[values["since"]]
+            self.changed_since = since = timezone.now() - AGES[values["since"]]
             where &= Q(updated_at__gte=since)
             facets = replace(facets, since=since, are_many_since=values["since"] in LONG)
         for name in ("agent", "status"):

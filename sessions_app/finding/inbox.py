@@ -215,12 +215,12 @@ def _first_of_kind(kind: str, now: datetime, oldest_first: bool, most: int) -> S
 
 @compiled
 def _first_approvals(now: datetime, *, oldest_first: bool, most: int) -> Columns:
-    return _columns([approvals(now, None)], APPROVAL, None, oldest_first=oldest_first, most=most)
+    return _columns(approvals(now, None), APPROVAL, None, oldest_first=oldest_first, most=most)
 
 
 @compiled
 def _first_doubts(*, oldest_first: bool, most: int) -> Columns:
-    return _columns([doubts(None)], DOUBT, None, oldest_first=oldest_first, most=most)
+    return _columns(doubts(None), DOUBT, None, oldest_first=oldest_first, most=most)
 
 
 @compiled
@@ -263,7 +263,7 @@ def _named_approvals(
     most: int,
 ) -> Columns:
     rows = approvals(now, _named(keys, keys, status, phase), tool or "")
-    return _columns([rows], APPROVAL, None, oldest_first=oldest_first, most=most, keys_first=True)
+    return _columns(rows, APPROVAL, None, oldest_first=oldest_first, most=most, keys_first=True)
 
 
 @planned_anew
@@ -271,7 +271,7 @@ def _named_doubts(
     keys: str, tool: str | None, status: str | None, phase: str | None, *, oldest_first: bool, most: int
 ) -> Columns:
     rows = doubts(_named(keys, keys, status, phase), tool or "")
-    return _columns([rows], DOUBT, None, oldest_first=oldest_first, most=most, keys_first=True)
+    return _columns(rows, DOUBT, None, oldest_first=oldest_first, most=most, keys_first=True)
 
 
 @planned_anew

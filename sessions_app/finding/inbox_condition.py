@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import Enum, auto
 from typing import Any, Self
 from uuid import UUID
@@ -104,12 +105,14 @@ class Condition:
     """A condition on the sessions of the lines, for each of the states `IS_STOPPED`, `IS_MOVING` and `HAS_CAUSE`.
 
     is_cut: it leaves out sessions that match the filter: what is counted by it may be more.
+    since: all that meet it have changed since then, if that is a part of it.
     """
 
     stopped: OfState
     moving: OfState
     failed: OfState
     is_cut: bool = field(default=False, kw_only=True)
+    since: datetime | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, where: Q, matches: Matches = Matches.MANY) -> Self:
@@ -120,7 +123,8 @@ class Condition:
     def narrowed(self, where: Q, matches: Matches) -> Self:
         """The condition and another one, which so many sessions meet."""
         states = (self.stopped, self.moving, self.failed)
-        return type(self)(*[state.narrowed(where, matches) for state in states], is_cut=self.is_cut)
+        narrowed = [state.narrowed(where, matches) for state in states]
+        return type(self)(*narrowed, is_cut=self.is_cut, since=self.since)
 
 
 def prepare(session_filter: SessionFilter) -> Condition | None:
@@ -129,7 +133,9 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
     A page asks ten times which sessions meet its condition. Those of a few are found first, and named by their keys.
     """
     condition = _of(session_filter)
-    return replace(condition, is_cut=session_filter.found.cut) if condition else None
+    if condition is None:
+        return None
+    return replace(condition, is_cut=session_filter.found.cut, since=session_filter.changed_since)
 
 
 def _of(session_filter: SessionFilter) -> Condition | None:

@@ -136,13 +136,14 @@ _PARTS_OF_STUCK, _PARTS_OF_ASSIGNED = 4, 2
 
 @compiled
 def _approvals_to_count(now: datetime, assignee: int | None) -> QuerySet[Approval, int]:
-    rows = inbox_rows.approvals(now, _assigned(None, assignee))
+    [rows] = inbox_rows.approvals(now, _assigned(None, assignee))
     return up_to_most(rows.all())
 
 
 @compiled
 def _doubts_to_count(assignee: int | None) -> QuerySet[ToolCall, int]:
-    return up_to_most(inbox_rows.doubts(_assigned(None, assignee)))
+    [rows] = inbox_rows.doubts(_assigned(None, assignee))
+    return up_to_most(rows.all())
 
 
 @compiled

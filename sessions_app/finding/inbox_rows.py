@@ -9,10 +9,11 @@ from operator import or_
 from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, F, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.expressions import RawSQL
 
 from sessions_app.finding import stuck
 from sessions_app.finding.inbox_condition import IS_STOPPED, Condition, Matches, OfState
-from sessions_app.finding.parts import NotEstimated, Part, SortedFirst
+from sessions_app.finding.parts import NO_ROWS, NotEstimated, Part, SortedFirst, Sql, as_sql
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 
 APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
@@ -21,18 +22,23 @@ BY_CAUSE = (FAILED, CHANGED)
 OF_TOOLS = (APPROVAL, DOUBT)
 
 
-# Whether the request is one of the branch that its session is on, which next to all open ones are.
+# The branch of a request, and whether it is the one that its session is on, which next to all open ones are.
+_BRANCH_OF_REQUEST = f"(SELECT branch_id FROM {ToolCall._meta.db_table} WHERE id = of_call)"  # noqa: S608 - a table
 _IS_OF_CURRENT_BRANCH = f"""EXISTS (
-    SELECT 1 FROM {Session._meta.db_table} WHERE id = of_session
-    AND branch_id = (SELECT branch_id FROM {ToolCall._meta.db_table} WHERE id = of_call)
-)"""  # noqa: S608 - names of tables
+    SELECT 1 FROM {Session._meta.db_table} WHERE id = of_session AND branch_id = {_BRANCH_OF_REQUEST}
+)"""  # noqa: S608 - as above
+_COLUMNS_OF_REQUEST = {"of_call": "call_id", "of_session": "session_id"}
 
 
 def rows_of(kind: str, now: datetime, condition: Condition | None, tool: str = "") -> list[Part]:
     """The rows of a kind that is none of `BY_CAUSE`, as parts: see `finding.parts`."""
-    if kind == APPROVAL:
-        return [approvals(now, condition, tool)]
-    return [doubts(condition, tool)] if kind == DOUBT else stuck_sessions(now, condition)
+    match kind:
+        case "approval":
+            return approvals(now, condition, tool)
+        case "doubt":
+            return doubts(condition, tool)
+        case _:
+            return stuck_sessions(now, condition)
 
 
 def of_kind(kind: str, condition: Condition) -> OfState:
@@ -42,23 +48,64 @@ def of_kind(kind: str, condition: Condition) -> OfState:
     return condition.failed if kind in BY_CAUSE else condition.moving
 
 
-def approvals(now: datetime, condition: Condition | None, tool: str = "") -> Part:
+def approvals(now: datetime, condition: Condition | None, tool: str = "") -> list[Part]:
     of_tool = Q(call__tool=tool) if tool else Q()
-    if condition is None or condition.stopped.matches is Matches.MANY:
-        return open_approvals(now, condition.stopped.where if condition is not None else None).filter(of_tool)
+    if condition is None:
+        return [open_approvals(now).filter(of_tool)]
+    stopped = condition.stopped
+    if condition.since and stopped.matches is not Matches.FEW:
+        changed = _stopped_since(condition.since)
+        earlier = _undecided(now).filter(
+            of_tool, asked_at__lt=condition.since, session__in=changed.values("pk")
+        )
+        is_shown = _is_shown_by(
+            stopped.where, Q(pk=_column("of_session")), branch=_column(_BRANCH_OF_REQUEST)
+        )
+        is_of_session = Q(session__in=stopped.sessions(IS_STOPPED), call__branch=F("session__branch"))
+        return [
+            open_approvals(now, stopped.where).filter(of_tool, asked_at__gte=condition.since),
+            SortedFirst(earlier, is_of_session, _COLUMNS_OF_REQUEST, is_shown),
+        ]
+    if stopped.matches is Matches.MANY:
+        return [open_approvals(now, stopped.where).filter(of_tool)]
     # A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet the condition.
-    rows = _undecided(now).filter(of_tool, session__in=condition.stopped.sessions(IS_STOPPED))
+    rows = _undecided(now).filter(of_tool, session__in=stopped.sessions(IS_STOPPED))
     is_of_current_branch = Q(call__branch=F("session__branch"))
-    columns = {"of_call": "call_id", "of_session": "session_id"}
-    return SortedFirst(rows, is_of_current_branch, columns, _IS_OF_CURRENT_BRANCH)
+    return [SortedFirst(rows, is_of_current_branch, _COLUMNS_OF_REQUEST, (_IS_OF_CURRENT_BRANCH, ()))]
 
 
-def doubts(condition: Condition | None, tool: str = "") -> QuerySet[ToolCall]:
-    if condition is not None and condition.stopped.matches is not Matches.MANY:
-        rows = _in_doubt().filter(branch__in=condition.stopped.sessions(IS_STOPPED).values("branch"))
-    else:
-        rows = calls_in_doubt(condition.stopped.where if condition is not None else None)
-    return rows.filter(tool=tool) if tool else rows
+def doubts(condition: Condition | None, tool: str = "") -> list[Part]:
+    of_tool = Q(tool=tool) if tool else Q()
+    if condition is None:
+        return [calls_in_doubt().filter(of_tool)]
+    stopped = condition.stopped
+    shown = stopped.sessions(IS_STOPPED).values("branch")
+    if condition.since and stopped.matches is not Matches.FEW:
+        changed = _stopped_since(condition.since)
+        earlier = _in_doubt().filter(
+            of_tool, started_at__lt=condition.since, branch__in=changed.values("branch")
+        )
+        is_shown = _is_shown_by(stopped.where, branch=_column("of_branch"))
+        return [
+            calls_in_doubt(stopped.where).filter(of_tool, started_at__gte=condition.since),
+            SortedFirst(earlier, Q(branch__in=shown), {"of_branch": "branch_id"}, is_shown),
+        ]
+    if stopped.matches is Matches.MANY:
+        return [calls_in_doubt(stopped.where).filter(of_tool)]
+    return [_in_doubt().filter(of_tool, branch__in=shown)]
+
+
+def _stopped_since(since: datetime) -> QuerySet[Session]:
+    """The sessions that wait or are paused, and have changed since. An index has them with their branches.
+
+    Of the sessions that the calls from before that time belong to, few have changed since. In the order of the calls
+    each of them would be asked before the first line is found.
+    """
+    return Session.objects.filter(IS_STOPPED, updated_at__gte=since).order_by()
+
+
+def _column(sql: str) -> RawSQL:
+    return RawSQL(sql, ())  # noqa: S611 - names of our own
 
 
 def calls_of_any_session(kind: str, now: datetime, tool: str = "") -> QuerySet[Any]:
@@ -103,10 +150,20 @@ def _is_shown_by_a_stopped_session(
     to no line meets all conditions, as if they were independent of each other, and would read and sort every line.
     """
     if where:
-        found = Session.objects.filter(session or Q(), where, IS_STOPPED, branch=branch).order_by()
-        return Subquery(found.values(is_there=Value(True))[:1])
+        return Subquery(_shown_by(where, session or Q(), branch))
     is_stopped = ExpressionWrapper(IS_STOPPED, BooleanField())
     return Subquery(Session.objects.filter(branch=branch).order_by().values(is_stopped=is_stopped)[:1])
+
+
+def _is_shown_by(where: Q, session: Q | None = None, *, branch: RawSQL) -> Sql:
+    """The same as the ``sql`` of a `SortedFirst`."""
+    sql, values = as_sql(_shown_by(where, session or Q(), branch))
+    return ("FALSE", ()) if sql == NO_ROWS else (f"({sql})", values)
+
+
+def _shown_by(where: Q, session: Q, branch: Subquery | OuterRef | RawSQL) -> QuerySet[Session, Any]:
+    rows = Session.objects.filter(session, where, IS_STOPPED, branch=branch).order_by()
+    return rows.values(is_there=Value(True))[:1]
 
 
 def stuck_sessions(now: datetime, condition: Condition | None = None) -> list[Part]:

@@ -47,13 +47,14 @@ class SortedFirst:
 
     condition: another one that nearly all of the rows meet, and that takes longer to ask of a row than to find and sort
         that. It is asked of the first ones only.
-    columns: of the rows, by the names that ``sql`` has for them. ``sql``: asks the same as ``condition``.
+    columns: of the rows, by the names that ``sql`` has for them. ``sql``, with its parameters, asks the same as
+        ``condition``.
     """
 
     rows: QuerySet[Any]
     condition: Q = field(default_factory=Q)
     columns: dict[str, str] = field(default_factory=dict)
-    sql: str = "TRUE"
+    sql: Sql = ("TRUE", ())
 
     def filter(self, where: Q) -> Self:
         return replace(self, rows=self.rows.filter(where))
@@ -78,10 +79,11 @@ class SortedFirst:
         if sql == NO_ROWS:
             return NO_ROWS, ()
         again = ", ".join(f"{name} DESC" if is_falling else name for name, _, is_falling in by)
+        check, checked_with = self.sql
         # An offset keeps PostgreSQL from planning both at once.
         return (
-            f"SELECT checked FROM ({sql} OFFSET 0) AS line WHERE {self.sql} ORDER BY {again} LIMIT {limit:d}",  # noqa: S608 - a select of our own
-            values,
+            f"SELECT checked FROM ({sql} OFFSET 0) AS line WHERE {check} ORDER BY {again} LIMIT {limit:d}",  # noqa: S608 - a select of our own
+            (*values, *checked_with),
         )
 
 
