@@ -19,14 +19,8 @@ from django.utils import timezone
 from sessions_app.finding import counting, inbox, inbox_condition, inbox_rows, newest, queue_numbers, queues
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.finding.inbox_condition import (
-    HAS_CAUSE,
-    IS_MOVING,
-    IS_STOPPED,
-    Condition,
-    Matches,
-    by_facets,
-)
+from sessions_app.finding.inbox_condition import by_facets
+from sessions_app.finding.inbox_states import HAS_CAUSE, IS_MOVING, IS_STOPPED, Condition, Matches
 from sessions_app.finding.session_list import read_list
 from sessions_app.models import Phase, Session, SessionTag, Status
 from tests import builders

@@ -27,8 +27,8 @@ from sessions_app.finding import (
 )
 from sessions_app.finding.counting import are_about
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.finding.inbox_condition import Condition, Matches
 from sessions_app.finding.inbox_rows import KINDS
+from sessions_app.finding.inbox_states import Condition, Matches
 from sessions_app.models import Approval, Phase, Session, SessionTag, Status, ToolCall
 from tests import builders
 

@@ -15,7 +15,7 @@ from sessions_app import actions
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import causes, counting, filters, inbox, inbox_counts
-from sessions_app.finding.inbox_condition import Condition
+from sessions_app.finding.inbox_states import Condition
 from sessions_app.models import (
     Approval,
     Message,

@@ -18,8 +18,8 @@ from django.db.models import Q
 from django.db.models.lookups import PatternLookup
 
 from sessions_app.finding.counting import MOST, Count, are_about
-from sessions_app.finding.inbox_condition import HAS_CAUSE, Condition, Matches, OfState
 from sessions_app.finding.inbox_rows import BY_CAUSE, CHANGED
+from sessions_app.finding.inbox_states import HAS_CAUSE, Condition, Matches, OfState
 from sessions_app.finding.parts import NO_ROWS, Sql, as_sql
 from sessions_app.models import Phase, Session, Status, WaitingFor
 

@@ -16,7 +16,6 @@ from django.db.models import Q, QuerySet
 from sessions_app.finding import causes as failures
 from sessions_app.finding.causes import Cause
 from sessions_app.finding.counting import MOST, Count
-from sessions_app.finding.inbox_condition import Condition, Matches, Named, OfState
 from sessions_app.finding.inbox_cursor import COLUMNS, Cursor, Key, place, read_cursor
 from sessions_app.finding.inbox_rows import (
     APPROVAL,
@@ -33,6 +32,7 @@ from sessions_app.finding.inbox_rows import (
     rows_of,
     stuck_sessions,
 )
+from sessions_app.finding.inbox_states import Condition, Matches, Named, OfState
 from sessions_app.finding.keys import in_list, listed
 from sessions_app.finding.parts import Part, first_of_all
 from sessions_app.models import Session

@@ -1,10 +1,8 @@
 """Which sessions the lines of the inbox are asked of, and how: that depends on how many sessions meet the condition."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from enum import Enum, auto
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -13,118 +11,32 @@ from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet, Value
 from sessions_app.finding.counting import are_about
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.finding.keys import are, in_list, listed_each, listed_up_to
+from sessions_app.finding.inbox_states import (
+    HAS_CAUSE,
+    IS_MOVING,
+    IS_STOPPED,
+    MOVING,
+    Condition,
+    Matches,
+    Named,
+    OfState,
+)
+from sessions_app.finding.keys import are, listed_each, listed_up_to
 from sessions_app.finding.parts import as_sql, opaque
 from sessions_app.models import STOPPED, Phase, Session, Status
 
-_MOVING = (Status.RUNNING, Status.QUEUED)
 _WITH_CAUSE = (Status.WAITING, Status.IDLE)
-# The states in which a session may have a line. The last one: it has failed, or cannot go on, for a known cause.
-IS_STOPPED = Q(status__in=STOPPED)
-IS_MOVING = Q(status__in=_MOVING)
-HAS_CAUSE = Q(failure__isnull=False) & (Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR))
 # Each session in one of these states, as the index `session_customer_open` has it (migration 0031).
-_MAY_HAVE_LINE = opaque(Q(status__in=(*STOPPED, *_MOVING)) | Q(failure__isnull=False))
+_MAY_HAVE_LINE = opaque(Q(status__in=(*STOPPED, *MOVING)) | Q(failure__isnull=False))
 # So many keys of sessions that may have a line are looked up faster than what is found in another table, or by a part
 # of a text.
 MOST_KEYS = 3_000
 # So many keys are looked for where more sessions than that are expected.
 MOST_KEYS_OF_MANY = 500
+# Lines are asked for their sessions in their order where one in so many of these meets the condition.
+COMMON = 20
 # So many sessions of one agent or tag are looked through faster than all lines of the inbox for those of them.
 MOST_SOME = 30_000
-
-
-class Matches(Enum):
-    """How many sessions meet a condition.
-
-    FEW: those are read first for every kind of lines. SOME: a small part of all, with which the search for approvals
-    and calls in doubt begins. MANY: others, of which the condition is asked of each line in its order.
-    """
-
-    FEW = auto()
-    SOME = auto()
-    MANY = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A few sessions, by the keys that were read because they met a condition.
-
-    keys: `keys.listed`, None for none.
-    status, phase: what is asked of each again, "" for nothing: another request may have moved it on.
-    """
-
-    keys: str | None
-    status: str = ""
-    phase: str = ""
-
-    @property
-    def where(self) -> Q:
-        is_listed = in_list(self.keys, kind="uuid")
-        again = {name: value for name, value in (("status", self.status), ("phase", self.phase)) if value}
-        # In this form, for the reason that `OfState.sessions` has.
-        return is_listed & Q(opaque(Q(**again))) if again else is_listed
-
-
-@dataclass(frozen=True, slots=True)
-class OfState:
-    """A condition on the sessions in one state.
-
-    matches: how many sessions meet it.
-    is_named: it names each session by its key. ``named``: these sessions, where it asks nothing else.
-    may_be_first: only `SOME` sessions meet it, but many of the first calls in the inbox may be theirs.
-    """
-
-    where: Q
-    matches: Matches
-    is_named: bool = False
-    named: Named | None = None
-    may_be_first: bool = False
-
-    @classmethod
-    def of_named(cls, named: Named) -> Self:
-        return cls(named.where, Matches.FEW, is_named=True, named=named)
-
-    def sessions(self, state: Q) -> QuerySet[Session]:
-        """Those that meet the condition and are in the state. Of those that are named both were so when their keys were
-        read, and the state is asked again: another request may have moved them on.
-        """
-        rows = Session.objects.filter(self.where).order_by()
-        if not self.is_named:
-            return rows.filter(state)
-        # Of each of these rows, so that PostgreSQL does not read all that are in the state to find them.
-        return rows.filter(opaque(state))
-
-    def narrowed(self, where: Q, matches: Matches) -> Self:
-        fewer = min(self.matches, matches, key=lambda each: each.value)
-        return replace(self, where=self.where & where, matches=fewer, named=None, may_be_first=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition on the sessions of the lines, for each of the states `IS_STOPPED`, `IS_MOVING` and `HAS_CAUSE`.
-
-    is_cut: it leaves out sessions that match the filter: what is counted by it may be more.
-    since: all that meet it have changed since then, if that is a part of it.
-    """
-
-    stopped: OfState
-    moving: OfState
-    failed: OfState
-    is_cut: bool = field(default=False, kw_only=True)
-    since: datetime | None = field(default=None, kw_only=True)
-
-    @classmethod
-    def of(cls, where: Q, matches: Matches = Matches.MANY) -> Self:
-        """One condition on the sessions in all states."""
-        each = OfState(where, matches)
-        return cls(each, each, each)
-
-    def narrowed(self, where: Q, matches: Matches) -> Self:
-        """The condition and another one, which so many sessions meet."""
-        states = (self.stopped, self.moving, self.failed)
-        narrowed = [state.narrowed(where, matches) for state in states]
-        return type(self)(*narrowed, is_cut=self.is_cut, since=self.since)
 
 
 def prepare(session_filter: SessionFilter) -> Condition | None:
@@ -147,6 +59,8 @@ def _of(session_filter: SessionFilter) -> Condition | None:
         return None
     if session_filter.found.few:
         return Condition.of(where, Matches.FEW)
+    if session_filter.facets and _are_common_since(session_filter.facets):
+        return Condition.of(where)
     if session_filter.facets and session_filter.fields_on > 1:
         by_state = by_facets(session_filter.facets)
         if by_state is not None:
@@ -216,13 +130,16 @@ def by_facets(facets: Facets) -> Condition | None:
         facets = fewer
     elif not facets.rest:
         return None
-    of_state = ((STOPPED, Q()), (_MOVING, Q()), (_WITH_CAUSE, Q(failure__isnull=False)))
+    of_state = ((STOPPED, Q()), (MOVING, Q()), (_WITH_CAUSE, Q(failure__isnull=False)))
     rows = [_in_states(facets, statuses, also) for statuses, also in of_state]
     # How many of them are in a phase is guessed wrong: it depends on their status.
     if not (facets.phase or facets.status) and are_about(rows[0]) > 2 * MOST_KEYS:
         return None
-    # Those of the last week are not the oldest, and few sessions of another phase or status have calls to decide.
-    may_be_first = not (facets.since or _are_without_calls(facets.status, facets.phase))
+    # Few sessions of another phase or status have calls to decide. Those of the last week are not the oldest, but lines
+    # are looked for from that time on.
+    may_have_calls = not _are_without_calls(facets.status, facets.phase)
+    may_be_first = may_have_calls and not facets.since
+    share = COMMON if may_have_calls and facets.since else 2
     read = listed_up_to([as_sql(each) for each in rows], MOST_KEYS)
     found = []
     for (keys, are_all), state in zip(read, (IS_STOPPED, IS_MOVING, HAS_CAUSE), strict=True):
@@ -230,10 +147,20 @@ def by_facets(facets: Facets) -> Condition | None:
             found.append(OfState.of_named(Named(keys, facets.status, facets.phase)))
         else:
             # Those that wait longest need not be among the many that match.
-            are_most = _are_one_in(2, facets.asked, state)
-            matches = Matches.MANY if are_most else Matches.SOME
-            found.append(OfState(facets.asked, matches, may_be_first=may_be_first and not are_most))
+            are_many = _are_one_in(share, facets.asked, state)
+            matches = Matches.MANY if are_many else Matches.SOME
+            found.append(OfState(facets.asked, matches, may_be_first=may_be_first and not are_many))
     return Condition(*found)
+
+
+def _are_common_since(facets: Facets) -> bool:
+    """Whether a time is asked for, and so many sessions have the rest that some lines from that time on are soon found.
+    At most two estimates.
+    """
+    if facets.since is None or facets.status or facets.phase:
+        return False
+    have_rest = Session.objects.filter(replace(facets, since=None).asked)
+    return are_about(have_rest) * COMMON > are_about(Session.objects.all())
 
 
 def _without_most(facets: Facets) -> Facets:
@@ -305,7 +232,7 @@ def of_status(where: Q, status: str, phase: str = "") -> Condition:
     are_many_moving = not phase or _are_one_in(10, where & moving, IS_MOVING)
     return Condition(
         of(STOPPED, IS_STOPPED, stopped, Matches.SOME if are_of_others else Matches.MANY),
-        of(_MOVING, is_moving, moving, Matches.MANY if are_many_moving else Matches.SOME),
+        of(MOVING, is_moving, moving, Matches.MANY if are_many_moving else Matches.SOME),
         of(_WITH_CAUSE, has_cause, failed, Matches.MANY if has_cause is HAS_CAUSE else Matches.SOME),
     )
 

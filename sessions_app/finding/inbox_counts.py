@@ -22,8 +22,9 @@ from sessions_app.finding.counting import (
     up_to_most,
 )
 from sessions_app.finding.inbox import counted_up_to
-from sessions_app.finding.inbox_condition import MOST_KEYS_OF_MANY, Condition, Matches
+from sessions_app.finding.inbox_condition import MOST_KEYS_OF_MANY
 from sessions_app.finding.inbox_rows import BY_CAUSE, CHANGED, KINDS, OF_TOOLS
+from sessions_app.finding.inbox_states import Condition, Matches
 from sessions_app.finding.keys import are
 from sessions_app.finding.parts import Sql, union
 from sessions_app.models import Approval, Session, ToolCall

@@ -12,7 +12,7 @@ from django.db.models import BooleanField, ExpressionWrapper, F, OuterRef, Q, Qu
 from django.db.models.expressions import RawSQL
 
 from sessions_app.finding import stuck
-from sessions_app.finding.inbox_condition import IS_STOPPED, Condition, Matches, OfState
+from sessions_app.finding.inbox_states import IS_STOPPED, Condition, Matches, OfState
 from sessions_app.finding.parts import NO_ROWS, NotEstimated, Part, SortedFirst, Sql, as_sql
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 
@@ -53,25 +53,22 @@ def approvals(now: datetime, condition: Condition | None, tool: str = "") -> lis
     if condition is None:
         return [open_approvals(now).filter(of_tool)]
     stopped = condition.stopped
-    if condition.since and stopped.matches is not Matches.FEW:
-        changed = _stopped_since(condition.since)
-        earlier = _undecided(now).filter(
-            of_tool, asked_at__lt=condition.since, session__in=changed.values("pk")
-        )
-        is_shown = _is_shown_by(
-            stopped.where, Q(pk=_column("of_session")), branch=_column(_BRANCH_OF_REQUEST)
-        )
-        is_of_session = Q(session__in=stopped.sessions(IS_STOPPED), call__branch=F("session__branch"))
-        return [
-            open_approvals(now, stopped.where).filter(of_tool, asked_at__gte=condition.since),
-            SortedFirst(earlier, is_of_session, _COLUMNS_OF_REQUEST, is_shown),
-        ]
-    if stopped.matches is Matches.MANY:
-        return [open_approvals(now, stopped.where).filter(of_tool)]
-    # A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet the condition.
-    rows = _undecided(now).filter(of_tool, session__in=stopped.sessions(IS_STOPPED))
     is_of_current_branch = Q(call__branch=F("session__branch"))
-    return [SortedFirst(rows, is_of_current_branch, _COLUMNS_OF_REQUEST, (_IS_OF_CURRENT_BRANCH, ()))]
+    if stopped.matches is not Matches.MANY:
+        # A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet the condition.
+        rows = _undecided(now).filter(of_tool, session__in=stopped.sessions(IS_STOPPED))
+        return [SortedFirst(rows, is_of_current_branch, _COLUMNS_OF_REQUEST, (_IS_OF_CURRENT_BRANCH, ()))]
+    in_order = open_approvals(now, stopped.where).filter(of_tool)
+    if condition.since is None:
+        return [in_order]
+    sessions = _stopped_since(condition.since).values("pk")
+    before = _undecided(now).filter(of_tool, asked_at__lt=condition.since, session__in=sessions)
+    is_shown = is_of_current_branch & Q(session__in=stopped.sessions(IS_STOPPED))
+    check = _is_shown_by(stopped.where, Q(pk=_column("of_session")), branch=_column(_BRANCH_OF_REQUEST))
+    return [
+        in_order.filter(asked_at__gte=condition.since),
+        SortedFirst(before, is_shown, _COLUMNS_OF_REQUEST, check),
+    ]
 
 
 def doubts(condition: Condition | None, tool: str = "") -> list[Part]:
@@ -79,20 +76,19 @@ def doubts(condition: Condition | None, tool: str = "") -> list[Part]:
     if condition is None:
         return [calls_in_doubt().filter(of_tool)]
     stopped = condition.stopped
-    shown = stopped.sessions(IS_STOPPED).values("branch")
-    if condition.since and stopped.matches is not Matches.FEW:
-        changed = _stopped_since(condition.since)
-        earlier = _in_doubt().filter(
-            of_tool, started_at__lt=condition.since, branch__in=changed.values("branch")
-        )
-        is_shown = _is_shown_by(stopped.where, branch=_column("of_branch"))
-        return [
-            calls_in_doubt(stopped.where).filter(of_tool, started_at__gte=condition.since),
-            SortedFirst(earlier, Q(branch__in=shown), {"of_branch": "branch_id"}, is_shown),
-        ]
-    if stopped.matches is Matches.MANY:
-        return [calls_in_doubt(stopped.where).filter(of_tool)]
-    return [_in_doubt().filter(of_tool, branch__in=shown)]
+    is_shown = Q(branch__in=stopped.sessions(IS_STOPPED).values("branch"))
+    if stopped.matches is not Matches.MANY:
+        return [_in_doubt().filter(of_tool, is_shown)]
+    in_order = calls_in_doubt(stopped.where).filter(of_tool)
+    if condition.since is None:
+        return [in_order]
+    branches = _stopped_since(condition.since).values("branch")
+    before = _in_doubt().filter(of_tool, started_at__lt=condition.since, branch__in=branches)
+    check = _is_shown_by(stopped.where, branch=_column("of_branch"))
+    return [
+        in_order.filter(started_at__gte=condition.since),
+        SortedFirst(before, is_shown, {"of_branch": "branch_id"}, check),
+    ]
 
 
 def _stopped_since(since: datetime) -> QuerySet[Session]:

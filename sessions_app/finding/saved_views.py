@@ -11,7 +11,7 @@ from django.http import QueryDict
 from sessions_app.finding import inbox_counts, queues
 from sessions_app.finding.counting import Count, count_each, to_count, total
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.finding.inbox_condition import Condition, Matches
+from sessions_app.finding.inbox_states import Condition, Matches
 from sessions_app.finding.parts import Sql
 from sessions_app.models import SavedView
 from sessions_app.models.compiled import compiled

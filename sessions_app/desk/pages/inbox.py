@@ -24,7 +24,6 @@ from sessions_app.finding import causes, inbox, inbox_counts, stuck
 from sessions_app.finding.causes import Cause
 from sessions_app.finding.counting import Count, digest, total
 from sessions_app.finding.inbox import Entries
-from sessions_app.finding.inbox_condition import Condition
 from sessions_app.finding.inbox_rows import (
     APPROVAL,
     BY_CAUSE,
@@ -34,6 +33,7 @@ from sessions_app.finding.inbox_rows import (
     KINDS,
     STUCK,
 )
+from sessions_app.finding.inbox_states import Condition
 from sessions_app.history.failures import newest_failures, tool_of
 from sessions_app.models import Session, WaitingFor
 from sessions_app.models.compiled import compiled
