@@ -335,6 +335,33 @@ def test_the_inbox_asks_the_index_for_the_person_whose_sessions_are_few(person: 
     assert f"'assignee {person.pk}'" in queries[-1]["sql"]
 
 
+def test_sessions_of_an_age_are_named_where_few_have_the_rest_of_a_filter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the lines from that time on are asked for theirs: some are soon found."""
+    for _ in range(3):
+        builders.paused(tags=["vip"])
+        builders.paused()
+    builders.paused(tags=["rare"])
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    counting.estimate.cache_clear()
+    monkeypatch.setattr(inbox_condition, "COMMON", 4)
+    user = builders.user("supervisor", "anna")
+
+    def prepared(**values: str) -> Matches:
+        condition = inbox_condition.prepare(SessionFilter(values, user=user))
+        assert condition is not None
+        return condition.stopped.matches
+
+    assert prepared(tag="vip", since="30d") is prepared(assignee="nobody", since="1d") is Matches.MANY
+    assert prepared(tag="rare", since="30d") is prepared(assignee="me", since="30d") is Matches.FEW
+    # Without a time, and where a status or a phase leaves some, they are named as before.
+    assert prepared(tag="vip", assignee="nobody") is Matches.FEW
+    assert prepared(tag="vip", since="30d", status="paused") is Matches.FEW
+    assert prepared(tag="vip", since="30d", phase="reflecting") is Matches.FEW
+
+
 @pytest.mark.parametrize("oldest_first", [False, True])
 @pytest.mark.parametrize("looked_at", [1, 9, 100])
 @pytest.mark.parametrize("tool", ["", "issue_refund"])

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from uuid import uuid4
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -286,6 +287,88 @@ def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch
     assert prepared(status="paused") == (6, Matches.SOME)
     assert prepared(status="waiting") == (0, Matches.FEW)
     assert inbox_condition.prepare(SessionFilter({}, user=user)) is None
+
+
+@pytest.fixture
+def aged() -> Callable[[Session, int, int], Session]:
+    """Makes as if its call was asked for, and it changed last, so many days ago."""
+
+    def make(session: Session, asked: int, changed: int) -> Session:
+        at = timezone.now() - timedelta(days=asked)
+        Approval.objects.filter(session=session).update(asked_at=at)
+        ToolCall.objects.filter(branch__session=session).exclude(started_at=None).update(started_at=at)
+        Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(days=changed))
+        return session
+
+    return make
+
+
+# Days since the calls were asked for and since the session changed, and whether both are lines of the last month.
+AGED = [(50, 50, False), (50, 3, True), (50, 20, True), (20, 20, True), (20, 3, True), (3, 3, True)]
+
+
+@pytest.mark.parametrize("matches", [Matches.MANY, Matches.SOME])
+@pytest.mark.parametrize("oldest_first", [False, True])
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"tag": "vip"}, {"assignee": "nobody"}, {"agent": "claims", "tag": "vip"}, {"status": "waiting"}],
+    ids="-".join,
+)
+def test_lines_of_the_last_month_are_of_all_sessions_that_changed_in_it_however_old_their_calls_are(
+    monkeypatch: pytest.MonkeyPatch,
+    aged: Callable[[Session, int, int], Session],
+    values: dict[str, str],
+    oldest_first: bool,
+    matches: Matches,
+) -> None:
+    anna = builders.user("supervisor", "anna")
+    expected = set()
+    for asked, changed, is_line in AGED:
+        for kind, build in (("approval", builders.waiting_for_approval), ("doubt", builders.in_doubt)):
+            tagged = aged(build(tags=["vip"]), asked, changed)
+            others = aged(build(agent_key="letters"), asked, changed)
+            Session.objects.filter(pk=others.pk).update(assignee=anna)
+            finished = aged(build(), asked, changed)
+            Session.objects.filter(pk=finished.pk).update(status="idle", waiting_for="", phase="done")
+            if is_line:
+                expected.add((kind, tagged.pk))
+                if not {"tag", "assignee", "agent"} & {*values}:
+                    expected.add((kind, others.pk))
+    no_keys(monkeypatch)
+    monkeypatch.setattr(inbox_condition, "COMMON", 10**9 if matches is Matches.MANY else 0)
+    monkeypatch.setattr(inbox_condition, "_are_one_in", lambda *_: matches is Matches.MANY)
+    condition = inbox_condition.prepare(SessionFilter({**values, "since": "30d"}, user=anna))
+    assert condition is not None
+    assert condition.stopped.matches in (matches, Matches.MANY)
+    kinds = ("approval", "doubt")
+    how: dict[str, Any] = {"kinds": kinds, "condition": condition, "oldest_first": oldest_first, "limit": 2}
+    for tool in ("", "issue_refund"):
+        page = inbox.read_page(timezone.now(), tool=tool, **how)
+        entries = [*page.entries]
+        while page.next:
+            page = inbox.read_page(timezone.now(), tool=tool, after=page.next, **how)
+            entries += page.entries
+        assert entries == sorted(entries, key=lambda entry: entry.order, reverse=not oldest_first)
+        found = [(entry.kind, _session_of(entry)) for entry in entries]
+        assert len(found) == len(set(found))
+        assert set(found) == {line for line in expected if not tool or _tool_of(*line) == tool}
+        numbers = inbox_counts.counts(timezone.now(), condition, tool)
+        assert {kind: numbers[kind].number for kind in kinds} == {
+            **dict.fromkeys(kinds, 0),
+            **Counter(kind for kind, _ in found),
+        }
+
+
+def _session_of(entry: inbox.Entry) -> UUID:
+    if entry.kind == "approval":
+        return Approval.objects.get(pk=str(entry.key)).session_id
+    return ToolCall.objects.get(pk=str(entry.key)).branch.session_id
+
+
+def _tool_of(kind: str, session: UUID) -> str:
+    if kind == "approval":
+        return Approval.objects.get(session=session).call.tool
+    return ToolCall.objects.get(branch__session=session, status="doubt").tool
 
 
 @pytest.mark.usefixtures("sessions", "paused")
