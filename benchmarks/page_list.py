@@ -109,6 +109,7 @@ SEARCHES = (
 # Searches in a queue, and beside a filter.
 SEARCHES_AMONG = (
     ("policy", "queue=failed"),
+    ("Lindqvist", "queue=failed"),
     ("the", "queue=done"),
     ("hello damage", "queue=waiting"),
     ("Lindqvist", "queue=all&agent=claims"),

@@ -714,11 +714,38 @@ def test_a_word_that_very_many_messages_have_finds_the_newest_and_more_beside_a_
         return found, session_filter.found.cut
 
     assert listed(q="roof") == (set(sessions[2:]), True)
-    assert listed(q="roof", agent="claims") == (set(sessions[found_in]), True)
+    assert listed(q="roof", assignee="nobody") == (set(sessions[found_in]), True)
     assert listed(q="roof", thorough=True) == (set(sessions[found_in]), True)
     assert listed(q="cellar", thorough=True) == (set(), False)
     monkeypatch.setattr(filters, "NEWEST_IN_QUEUE", 4)
     assert listed(q="roof", thorough=True) == (set(sessions), False)
+
+
+def test_a_search_beside_an_agent_or_tag_that_most_sessions_have_finds_as_much_as_one_without(
+    index, monkeypatch
+):
+    monkeypatch.setattr(filters, "NEWEST", 1)
+    monkeypatch.setattr(filters, "are_about", lambda rows: rows.count())
+    supervisor, sessions = builders.user("supervisor"), three_roofs(index)
+    for session in sessions[1:]:
+        session.tags.create(name="most")
+    sessions[2].tags.create(name="few")
+
+    def looks_at_more(**query):
+        session_filter = SessionFilter({"q": "roof", **query}, user=supervisor)
+        found = set(Session.objects.filter(session_filter.where()))
+        return found, session_filter.found.thorough
+
+    newest_only = {sessions[2]}
+    assert (
+        looks_at_more() == looks_at_more(agent="claims") == looks_at_more(tag="MOST") == (newest_only, False)
+    )
+    assert looks_at_more(agent="claims", tag="most") == (newest_only, False)
+    assert looks_at_more(tag="few") == looks_at_more(agent="claims", tag="few") == (newest_only, True)
+    # Of other filters nothing tells how many they leave.
+    assert looks_at_more(agent="claims", status="idle") == (set(sessions), True)
+    assert looks_at_more(tag="most", assignee="nobody") == ({*sessions[1:]}, True)
+    assert looks_at_more(agent="letters") == (set(), True)
 
 
 def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_complete(
@@ -739,7 +766,7 @@ def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_comple
     assert "Only the newest matches are listed:" not in thorough
     assert '<span class="count">3</span>' in thorough
     monkeypatch.setattr(filters, "NEWEST_IN_QUEUE", 2)
-    for query in ({"queue": "done"}, {"queue": "all", "agent": "claims"}):
+    for query in ({"queue": "done"}, {"queue": "all", "status": "idle"}):
         assert "Only the newest matches are listed: add a word to narrow the search." in page(**query)
 
 

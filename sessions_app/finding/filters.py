@@ -99,7 +99,8 @@ class SessionFilter(forms.Form):
         At most nine queries; most of them are the search's.
 
         :param thorough: Whether a search looks at more of the matches of a word that very many sessions contain, which
-            takes up to a second; None if any other field filters. See `found` for whether it looked at all of them.
+            takes up to a second; None if another field filters, and leaves less than half of all sessions. See `found`
+            for whether it looked at all of them.
         :param by_phase: Whether the phase is a part of the condition; of the facets it is.
         """
         self.is_valid()
@@ -160,7 +161,9 @@ class SessionFilter(forms.Form):
         if "pick" in values:
             where &= Q(pk__in=values["pick"])
         if "q" in values:
-            found = _search(values["q"], whole, self.narrows if thorough is None else thorough)
+            if thorough is None:
+                thorough = self.narrows and not self._leaves_most()
+            found = _search(values["q"], whole, thorough)
             self.found = replace(found, cut=found.cut or self.found.cut)
             where &= self.found.where
         return where
@@ -230,6 +233,14 @@ class SessionFilter(forms.Form):
         numbers = [are_about(Session.objects.filter(agent=agent))] if agent else []
         numbers += [are_about(SessionTag.objects.filter(name=tag.lower()))] if tag else []
         return min(numbers, default=sys.maxsize)
+
+    def _leaves_most(self) -> bool:
+        """Whether nothing but an agent or a tag that most sessions have filters besides the search. At most three
+        queries.
+        """
+        by_index = {"q", "agent", "tag"}
+        others = [name for name, value in self.cleaned_data.items() if value and name not in by_index]
+        return not others and self.finds_about() * 2 > are_about(Session.objects.all())
 
     @property
     def text(self) -> str:
