@@ -33,7 +33,7 @@ from sessions_app.models import Session
 
 # So many of the newest sessions are read first. To compare the letters of one takes several microseconds, as it does to
 # read one by an index of letters and to sort it.
-NEAR_SESSIONS = 2_000
+NEAR_SESSIONS = 3_000
 # So many where one in SHARE of the former matches: an index would find more than are read here until enough do.
 WIDE_SESSIONS = 20_000
 SHARE = 80
