@@ -511,6 +511,34 @@ def test_a_quoted_text_is_found_in_each_title_that_contains_it_whatever_stands_a
             assert set(Session.objects.filter(as_shown)) == expected
 
 
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Is a car covered in plan B for a home?",
+        " Is a  car covered",
+        "a b c de f",
+        "x a bb a x",
+        "A",
+        " ",
+        "ab  c d   ef",
+        "\ta b\x1f c\nde fg",
+        "I \u0131i \u0130 stra\u00dfe \u00df a STRASSE o",
+        "100 % a_b \\ c d",
+    ],
+)
+def test_each_part_of_a_title_finds_it(settings, title):
+    session = builders.done(title=title, customer="")
+    settings.AGENTSTATE_MASK_PATTERNS = ["nothing like this"]
+    search_masking.store()
+    while shown_names.add(1_000, 10_000):
+        pass
+    for start in range(len(title)):
+        parts = [title[start:end] for end in range(start + 1, len(title) + 1)]
+        for whole in (True, False):
+            found = Session.objects.filter(hidden.contains(parts, "title", whole=whole))
+            assert list(found) == [session], (title[start:], whole)
+
+
 def _capitals(text):
     """As the database compares texts: SQLite knows the capitals of ASCII only."""
     if connection.vendor == "sqlite":

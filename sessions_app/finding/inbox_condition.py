@@ -33,14 +33,14 @@ _MAY_HAVE_LINE = opaque(Q(status__in=(*STOPPED, *MOVING)) | Q(failure__isnull=Fa
 MOST_KEYS = 3_000
 # So many keys are looked for where more sessions than that are expected.
 MOST_KEYS_OF_MANY = 500
-# Lines are asked for their sessions in their order where one in so many of these meets the condition.
+# Beside a time, calls are asked for their sessions in their order where one in so many sessions meets the rest.
 COMMON = 20
 # So many sessions of one agent or tag are looked through faster than all lines of the inbox for those of them.
 MOST_SOME = 30_000
 
 
 def prepare(session_filter: SessionFilter) -> Condition | None:
-    """The condition of a filter; None where it leaves all sessions. At most 13 queries besides the filter's.
+    """The condition of a filter; None where it leaves all sessions. At most 14 queries besides the filter's.
 
     A page asks ten times which sessions meet its condition. Those of a few are found first, and named by their keys.
     """
@@ -77,7 +77,7 @@ def _of(session_filter: SessionFilter) -> Condition | None:
         )
         if named is not None:
             return named
-        # Of the sessions of the last week none has one of the oldest lines, so these must be a large part of all.
+        # In the order of the lines, those of a customer or an assignee are soon found if they are a large part of all.
         are_most = _are_one_in(2, where, IS_STOPPED)
         return Condition.of(where, Matches.MANY if are_most else Matches.SOME)
     if status or phase:
@@ -135,8 +135,8 @@ def by_facets(facets: Facets) -> Condition | None:
     # How many of them are in a phase is guessed wrong: it depends on their status.
     if not (facets.phase or facets.status) and are_about(rows[0]) > 2 * MOST_KEYS:
         return None
-    # Few sessions of another phase or status have calls to decide. Those of the last week are not the oldest, but lines
-    # are looked for from that time on.
+    # Few sessions of another phase or status have calls to decide. Beside a time, the first calls of all are not looked
+    # at, but those from that time on.
     may_have_calls = not _are_without_calls(facets.status, facets.phase)
     may_be_first = may_have_calls and not facets.since
     share = COMMON if may_have_calls and facets.since else 2
@@ -154,13 +154,13 @@ def by_facets(facets: Facets) -> Condition | None:
 
 
 def _are_common_since(facets: Facets) -> bool:
-    """Whether a time is asked for, and so many sessions have the rest that some lines from that time on are soon found.
-    At most two estimates.
+    """Whether a time is asked for, and so many sessions meet the rest that some lines from that time on are soon found,
+    and that those which may have a line are probably too many to name. At most two estimates.
     """
     if facets.since is None or facets.status or facets.phase:
         return False
-    have_rest = Session.objects.filter(replace(facets, since=None).asked)
-    return are_about(have_rest) * COMMON > are_about(Session.objects.all())
+    number = are_about(Session.objects.filter(replace(facets, since=None).asked))
+    return number > MOST_SOME and number * COMMON > are_about(Session.objects.all())
 
 
 def _without_most(facets: Facets) -> Facets:

@@ -32,7 +32,7 @@ from sessions_app.finding.parts import NO_ROWS, Sql, as_sql, opaque
 from sessions_app.models import Session
 
 # So many of the newest sessions are read first. To compare the letters of one takes several microseconds, as it does to
-# read one by an index of letters and to sort it.
+# read one by an index of letters and to sort it. What no index finds, a single character, is looked for in these only.
 NEAR_SESSIONS = 3_000
 # So many where one in SHARE of the former matches: an index would find more than are read here until enough do.
 WIDE_SESSIONS = 20_000

@@ -4,7 +4,7 @@ The index of parts of words (trigrams) finds a text by three letters or digits i
 database's locale knows. Migration 0034 has an index of all pairs of characters, whatever they are: by it a name of two
 Chinese characters is found, an initial with its dot, or two letters within a word.
 
-It does not say in which order the words of a title are either: of a text of several words it finds each title that has
+Neither index says in which order the words of a title are: of a text of several words they find each title that has
 them all. Migration 0041 has an index of the characters around each space, by which few of these are left.
 """
 
@@ -24,9 +24,10 @@ _PAIRS = (
     r"string_to_array(regexp_replace(UPPER({0}::text), '..', '\&' || chr(31), 'g') || chr(31) || "
     r"regexp_replace(substr(UPPER({0}::text), 2), '..', '\&' || chr(31), 'g'), chr(31))"
 )
-# What stands around a space, with the spaces. Behind a word of one character it may be left out.
+# The last character of each word, the spaces behind it, and the first character of the next word. A word of one
+# character may be taken by the space before it: then the index lacks the one behind it. Its expression is the same.
 _AROUND_SPACES = (
-    r"string_to_array(regexp_replace(UPPER({0}::text), '[^ ]*([^ ] +[^ ])', '\1' || chr(31), 'g'), chr(31))"
+    r"string_to_array(regexp_replace(UPPER({0}::text), ' *[^ ]*([^ ] +[^ ])', '\1' || chr(31), 'g'), chr(31))"
 )
 # The same in a text, behind words of at least two characters. Only of these characters, since others may have capitals
 # that depend on what stands beside them.
@@ -99,7 +100,10 @@ class _HasSpaces(Func):
 
 
 def has_spaces_of(name: str, text: str) -> Q:
-    """A condition that each field with the index meets, if it contains the text, and few others do: it has what stands
-    around the text's spaces, of which the index has some. PostgreSQL only.
+    """The condition that the field has what stands around the text's spaces, as far as the index is sure to have that.
+    Each field that contains the text meets it, and few others do. PostgreSQL only.
+
+    :param name: Of a field with that index.
+    :param text: One that `has_known_spaces`.
     """
     return Q(_HasSpaces(name, text))

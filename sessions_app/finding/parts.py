@@ -45,8 +45,8 @@ class SortedFirst:
     Else it reads an index in the order of the rows until it has met enough of them, which may be nearly all of the
     index: what it expects of columns that depend on each other is wrong.
 
-    condition: another one that nearly all of the rows meet, and that takes longer to ask of a row than to find and sort
-        that. It is asked of the first ones only.
+    condition: another one, which takes longer to ask of a row than to find and sort that. It is asked of one row after
+        the other until enough meet it, so either nearly all do, or there are hardly any rows.
     columns: of the rows, by the names that ``sql`` has for them. ``sql``, with its parameters, asks the same as
         ``condition``.
     """

@@ -8,7 +8,7 @@ from django.db import migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
 _AROUND_SPACES = (
-    r"string_to_array(regexp_replace(UPPER(title::text), '[^ ]*([^ ] +[^ ])', '\1' || chr(31), 'g'), chr(31))"
+    r"string_to_array(regexp_replace(UPPER(title::text), ' *[^ ]*([^ ] +[^ ])', '\1' || chr(31), 'g'), chr(31))"
 )
 _INDEXES = {"session_title_spaces": "sessions_app_session", "shown_title_spaces": "sessions_app_shownname"}
 
