@@ -347,6 +347,7 @@ def test_sessions_of_an_age_are_named_where_few_have_the_rest_of_a_filter(
         cursor.execute("ANALYZE")
     counting.estimate.cache_clear()
     monkeypatch.setattr(inbox_condition, "COMMON", 4)
+    monkeypatch.setattr(inbox_condition, "MOST_SOME", 2)
     user = builders.user("supervisor", "anna")
 
     def prepared(**values: str) -> Matches:
@@ -356,10 +357,12 @@ def test_sessions_of_an_age_are_named_where_few_have_the_rest_of_a_filter(
 
     assert prepared(tag="vip", since="30d") is prepared(assignee="nobody", since="1d") is Matches.MANY
     assert prepared(tag="rare", since="30d") is prepared(assignee="me", since="30d") is Matches.FEW
-    # Without a time, and where a status or a phase leaves some, they are named as before.
+    # Without a time, and where a status or a phase leaves some, they are named.
     assert prepared(tag="vip", assignee="nobody") is Matches.FEW
     assert prepared(tag="vip", since="30d", status="paused") is Matches.FEW
     assert prepared(tag="vip", since="30d", phase="reflecting") is Matches.FEW
+    monkeypatch.setattr(inbox_condition, "MOST_SOME", 7)
+    assert prepared(tag="vip", since="30d") is prepared(assignee="nobody", since="1d") is Matches.FEW
 
 
 @pytest.mark.parametrize("oldest_first", [False, True])

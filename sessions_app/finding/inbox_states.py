@@ -24,8 +24,8 @@ class Matches(Enum):
     """How many sessions meet a condition.
 
     FEW: those are read first for every kind of lines. SOME: a small part of all, with which the search for approvals
-    and calls in doubt begins. MANY: others, of which the condition is asked of each line in its order, or where a time is
-    asked for, of each from then on.
+    and calls in doubt begins. MANY: others, of which the condition is asked of each line in its order; where they have
+    changed since some time, of each line from then on.
     """
 
     FEW = auto()
