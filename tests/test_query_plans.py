@@ -534,13 +534,7 @@ def viewer(long_session: Session, django_db_blocker: Any, settings: Any) -> Iter
             pass
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE sessions_app_shownname")
-            for name in (
-                "title_trigrams",
-                "title_pairs",
-                "title_spaces",
-                "customer_trigrams",
-                "customer_pairs",
-            ):
+            for name in ("title_trigrams", "title_pairs", "customer_trigrams", "customer_pairs"):
                 # As by a vacuum: what is pending makes an index look expensive.
                 cursor.execute(f"SELECT gin_clean_pending_list('shown_{name}')")
         client = Client()

@@ -1,6 +1,7 @@
 """Indexes by which PostgreSQL finds a text of several words in the titles of sessions (`sessions_app.finding.pairs`).
 
-They have the characters around each space. The trigrams do not say in which order the words of a title are.
+They have the characters around each space. The trigrams do not say in which order the words of a title are. Entries are
+not kept in a list of pending ones (`fastupdate`): with some megabytes of these PostgreSQL prefers the trigrams.
 """
 
 from django.apps.registry import Apps
@@ -16,7 +17,8 @@ _INDEXES = {"session_title_spaces": "sessions_app_session", "shown_title_spaces"
 def _create(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     if schema_editor.connection.vendor == "postgresql":
         for name, table in _INDEXES.items():
-            schema_editor.execute(f"CREATE INDEX {name} ON {table} USING gin (({_AROUND_SPACES}))", params=None)
+            sql = f"CREATE INDEX {name} ON {table} USING gin (({_AROUND_SPACES})) WITH (fastupdate = off)"
+            schema_editor.execute(sql, params=None)
 
 
 def _drop(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
