@@ -99,8 +99,8 @@ class SessionFilter(forms.Form):
         At most nine queries; most of them are the search's.
 
         :param thorough: Whether a search looks at more of the matches of a word that very many sessions contain, which
-            takes up to a second; None if another field filters, and leaves less than half of all sessions. See `found`
-            for whether it looked at all of them.
+            takes up to a second. None: it does beside other fields, unless these are one agent or one tag that most
+            sessions have. See `found` for whether it looked at all of them.
         :param by_phase: Whether the phase is a part of the condition; of the facets it is.
         """
         self.is_valid()
@@ -162,7 +162,7 @@ class SessionFilter(forms.Form):
             where &= Q(pk__in=values["pick"])
         if "q" in values:
             if thorough is None:
-                thorough = self.narrows and not self._leaves_most()
+                thorough = self.narrows and not self._leaves_most(whole)
             found = _search(values["q"], whole, thorough)
             self.found = replace(found, cut=found.cut or self.found.cut)
             where &= self.found.where
@@ -234,13 +234,16 @@ class SessionFilter(forms.Form):
         numbers += [are_about(SessionTag.objects.filter(name=tag.lower()))] if tag else []
         return min(numbers, default=sys.maxsize)
 
-    def _leaves_most(self) -> bool:
-        """Whether nothing but an agent or a tag that most sessions have filters besides the search. At most three
-        queries.
+    def _leaves_most(self, whole: bool) -> bool:
+        """Whether what filters besides the search is one agent or one tag, which most sessions have. At most two
+        queries. To a person who may not find the tag, none have it.
         """
-        by_index = {"q", "agent", "tag"}
-        others = [name for name, value in self.cleaned_data.items() if value and name not in by_index]
-        return not others and self.finds_about() * 2 > are_about(Session.objects.all())
+        [name, *others] = [name for name, value in self.cleaned_data.items() if value and name != "q"]
+        if others or name not in ("agent", "tag"):
+            return False
+        if name == "tag" and not may_find_tag(self.cleaned_data["tag"].lower(), whole=whole):
+            return False
+        return self.finds_about() * 2 > are_about(Session.objects.all())
 
     @property
     def text(self) -> str:

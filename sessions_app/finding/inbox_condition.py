@@ -33,7 +33,7 @@ _MAY_HAVE_LINE = opaque(Q(status__in=(*STOPPED, *MOVING)) | Q(failure__isnull=Fa
 MOST_KEYS = 3_000
 # So many keys are looked for where more sessions than that are expected.
 MOST_KEYS_OF_MANY = 500
-# Beside a time, calls are asked for their sessions in their order where one in so many sessions meets the rest.
+# Beside a time, lines are asked for their sessions in their order where one in so many sessions meets the rest.
 COMMON = 20
 # So many sessions of one agent or tag are looked through faster than all lines of the inbox for those of them.
 MOST_SOME = 30_000
@@ -155,7 +155,7 @@ def by_facets(facets: Facets) -> Condition | None:
 
 def _are_common_since(facets: Facets) -> bool:
     """Whether a time is asked for, and so many sessions meet the rest that some lines from that time on are soon found,
-    and that those which may have a line are probably too many to name. At most two estimates.
+    and that of all times too many to name may have one. At most two estimates.
     """
     if facets.since is None or facets.status or facets.phase:
         return False

@@ -1,6 +1,6 @@
 """Indexes by which PostgreSQL finds a text of several words in the titles of sessions (`sessions_app.finding.pairs`).
 
-They have the characters around each space. The trigrams do not say in which order the words of a title are. Entries are
+They have the characters around spaces. The trigrams do not say in which order the words of a title are. Entries are
 not kept in a list of pending ones (`fastupdate`): with some megabytes of these PostgreSQL prefers the trigrams.
 """
 
