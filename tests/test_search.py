@@ -750,7 +750,7 @@ def test_a_word_that_very_many_messages_have_finds_the_newest_and_more_beside_a_
 
 
 def test_a_search_beside_an_agent_or_a_tag_that_most_sessions_have_looks_at_as_much_as_one_without(
-    index, monkeypatch, settings
+    index, monkeypatch
 ):
     monkeypatch.setattr(filters, "NEWEST", 1)
     monkeypatch.setattr(filters, "are_about", lambda rows: rows.count())
@@ -774,13 +774,22 @@ def test_a_search_beside_an_agent_or_a_tag_that_most_sessions_have_looks_at_as_m
     assert looks_at_more(agent="claims", status="idle") == (set(sessions), True)
     assert looks_at_more(tag="most", assignee="nobody") == ({*sessions[1:]}, True)
     assert looks_at_more(agent="letters") == (set(), True)
-    # Whether sessions have a tag is not told by how much was looked at, where the tag is hidden.
+
+
+def test_how_far_a_search_looks_does_not_tell_whether_sessions_have_a_hidden_tag(
+    index, monkeypatch, settings
+):
     settings.AGENTSTATE_MASK_PATTERNS = ["most"]
-    supervisor = builders.user("viewer")
-    index()
-    search_index.rebuild()
-    index()
-    assert looks_at_more(tag="most") == looks_at_more(tag="nosuchtag") == (set(), True)
+    monkeypatch.setattr(filters, "NEWEST", 1)
+    monkeypatch.setattr(filters, "NEWEST_IN_QUEUE", 2)
+    monkeypatch.setattr(filters, "are_about", lambda rows: rows.count())
+    viewer, sessions = builders.user("viewer"), three_roofs(index)
+    for session in sessions:
+        session.tags.create(name="most")
+    for tag in ("most", "MOST", "nosuchtag"):
+        session_filter = SessionFilter({"q": "roof", "tag": tag}, user=viewer)
+        assert not Session.objects.filter(session_filter.where()).exists()
+        assert (session_filter.found.thorough, session_filter.found.cut) == (True, True)
 
 
 def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_complete(
