@@ -32,13 +32,9 @@ _COLUMNS_OF_REQUEST = {"of_call": "call_id", "of_session": "session_id"}
 
 def rows_of(kind: str, now: datetime, condition: Condition | None, tool: str = "") -> list[Part]:
     """The rows of a kind that is none of `BY_CAUSE`, as parts: see `finding.parts`."""
-    match kind:
-        case "approval":
-            return approvals(now, condition, tool)
-        case "doubt":
-            return doubts(condition, tool)
-        case _:
-            return stuck_sessions(now, condition)
+    if kind == APPROVAL:
+        return approvals(now, condition, tool)
+    return doubts(condition, tool) if kind == DOUBT else stuck_sessions(now, condition)
 
 
 def of_kind(kind: str, condition: Condition) -> OfState:

@@ -5,7 +5,7 @@ database's locale knows. Migration 0034 has an index of all pairs of characters,
 Chinese characters is found, an initial with its dot, or two letters within a word.
 
 Neither index says in which order the words of a title are: of a text of several words they find each title that has
-them all. Migration 0041 has an index of the characters around each space, by which few of these are left.
+them all. Migration 0041 has an index of the characters around spaces, by which few of these are left.
 """
 
 import re
@@ -24,8 +24,8 @@ _PAIRS = (
     r"string_to_array(regexp_replace(UPPER({0}::text), '..', '\&' || chr(31), 'g') || chr(31) || "
     r"regexp_replace(substr(UPPER({0}::text), 2), '..', '\&' || chr(31), 'g'), chr(31))"
 )
-# The last character of each word, the spaces behind it, and the first character of the next word. A word of one
-# character may be taken by the space before it: then the index lacks the one behind it. Its expression is the same.
+# The last character of a word, the spaces behind it, and the first character of the next word. A character is part of
+# one of these only, so the spaces behind a word of one character may be missing. The index has the same expression.
 _AROUND_SPACES = (
     r"string_to_array(regexp_replace(UPPER({0}::text), ' *[^ ]*([^ ] +[^ ])', '\1' || chr(31), 'g'), chr(31))"
 )
