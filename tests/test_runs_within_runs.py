@@ -93,7 +93,7 @@ def test_a_tool_may_run_another_session_and_read_its_own(tmp_path: Path) -> None
 
 
 def test_what_a_run_began_and_outlives_it_may_run_the_session(tmp_path: Path) -> None:
-    async def script() -> tuple[str, str]:
+    async def script() -> tuple[str, list[str | BaseException]]:
         ended = asyncio.Event()
 
         async def later() -> str:
@@ -111,9 +111,13 @@ def test_what_a_run_began_and_outlives_it_may_run_the_session(tmp_path: Path) ->
         own = DurableAgent(agent, tmp_path / "anna.jsonl")
         first = (await own.run_async("hi")).text
         ended.set()
-        return first, await tasks[0]
+        await tasks[0]
+        return first, await asyncio.gather(*tasks, return_exceptions=True)
 
-    assert asyncio.run(script())[0] == "Over."
+    # The run of the task calls the tool again, and what that begins is within a run that has not ended.
+    first, (outlived, within) = asyncio.run(script())
+    assert (first, outlived) == ("Over.", "Over.")
+    assert isinstance(within, SessionInUse)
 
 
 def test_the_refusal_is_an_error_of_its_own(tmp_path: Path) -> None:
