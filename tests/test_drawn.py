@@ -1,10 +1,13 @@
 """Parts of pages that are drawn once in a process for the same values."""
 
+import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from urllib.parse import urlencode
 from uuid import UUID
 
 import pytest
+from django.db.models import F
 from django.http import QueryDict
 from django.template import Context, Template
 from django.test import Client
@@ -15,7 +18,7 @@ from django.utils.safestring import mark_safe
 from sessions_app.desk.pages.session.calls import CallFacts
 from sessions_app.desk.pages.session.diagram import of_totals
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.models import Session
+from sessions_app.models import Approval, Session, ToolCall
 from sessions_app.templatetags import drawn as tag
 from tests import builders
 
@@ -238,3 +241,55 @@ def test_the_ages_in_a_list_are_those_of_the_present(client: Client, monkeypatch
     later = timezone.now() + timedelta(minutes=6)
     monkeypatch.setattr(timezone, "now", lambda: later)
     assert ">20 min</time>" in client.get("/?queue=paused").content.decode()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("build", [builders.waiting_for_approval, builders.in_doubt])
+def test_the_card_of_a_call_leads_back_to_the_inbox_it_stands_in_and_is_drawn_once(
+    client: Client, build: Callable[..., Session]
+) -> None:
+    client.force_login(builders.user("operator"))
+    build(title="Storm damage", customer="O'Neil & <b>")
+    first = client.get("/inbox/?agent=claims").content.decode()
+    number = tag.parts.misses
+    assert client.get("/inbox/?agent=claims").content.decode().count("agent%3Dclaims") > 0
+    assert tag.parts.misses == number
+    assert "agent%3Dclaims" in first
+    assert "O&#x27;Neil &amp; &lt;b&gt;" in first
+    second = client.get("/inbox/?status=waiting").content.decode()
+    assert "agent%3Dclaims" not in second
+    assert "status%3Dwaiting" in second
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("build", [builders.waiting_for_approval, builders.in_doubt])
+def test_who_may_not_decide_a_call_has_a_card_of_their_own(
+    client: Client, build: Callable[..., Session]
+) -> None:
+    build()
+    offered = []
+    for role in ("operator", "viewer", "operator"):
+        client.force_login(builders.user(role))
+        page = client.get("/inbox/").content.decode()
+        offered.append(("/reject/?" in page or "/decide/?" in page, 'name="fingerprint"' in page))
+    is_approval = build is builders.waiting_for_approval
+    assert offered == [(True, is_approval), (False, False), (True, is_approval)]
+
+
+@pytest.mark.django_db
+def test_the_card_of_a_call_shows_what_has_changed_since_it_was_drawn(client: Client) -> None:
+    client.force_login(builders.user("operator"))
+    session = builders.waiting_for_approval(title="Storm damage")
+    before = client.get("/inbox/").content.decode()
+    Session.objects.filter(pk=session.pk).update(version=F("version") + 7)
+    later = client.get("/inbox/").content.decode()
+    versions = [re.findall(r'name="version" value="(\d+)"', page) for page in (before, later)]
+    assert versions == [[str(session.version)], [str(session.version + 7)]]
+    Session.objects.filter(pk=session.pk).update(title="Water damage")
+    renamed = client.get("/inbox/").content.decode()
+    assert "Storm damage" in later
+    assert "Storm damage" not in renamed
+    Approval.objects.update(arguments={"claim": "CLM-1042", "amount": 77_000})
+    ToolCall.objects.filter(status="planned").update(arguments={"claim": "CLM-1042", "amount": 77_000})
+    assert 'value="77000"' not in renamed
+    assert 'value="77000"' in client.get("/inbox/").content.decode()

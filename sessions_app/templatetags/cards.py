@@ -1,11 +1,13 @@
 """Parts of the cards of requests and of calls in doubt, each drawn once in a process for the values that it shows."""
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from django import template
 from django.utils.safestring import SafeString
 
 from sessions_app import times
+from sessions_app.templatetags.desk import as_text
 from sessions_app.templatetags.drawn import parts
 
 if TYPE_CHECKING:
@@ -22,40 +24,67 @@ def session_link(session: "Session", agent_title: str = "", position: int | None
 
     :param position: Of the call to which it leads.
     """
-    return parts.draw(
-        "inbox/_session_link.html",
-        {
-            "pk": session.pk,
-            "title": str(session),
-            "agent": agent_title,
-            "customer": session.customer,
-            "position": position,
-        },
-    )
+    return parts.draw("inbox/_session_link.html", _linked(session, agent_title, position))
+
+
+def _linked(session: "Session", agent_title: str, position: int | None) -> dict[str, Any]:
+    """What ``inbox/_session_link.html`` shows."""
+    return {
+        "pk": session.pk,
+        "title": str(session),
+        "agent": agent_title,
+        "customer": session.customer,
+        "position": position,
+    }
 
 
 @register.simple_tag
-def edit_arguments(card: "Card", wrong: str = "", *, form_id: str = "", note: bool = False) -> SafeString:
-    """The fields to edit the arguments of a call.
+def edit_arguments(card: "Card", *, form_id: str) -> SafeString:
+    """The fields to edit the arguments of a call that is decided with others.
 
-    :param wrong: The name of the argument whose field was filled in wrongly.
     :param form_id: Of the form that decides several calls.
-    :param note: With a note for the audit trail.
     """
-    return parts.draw(
-        "session/_edit_arguments.html",
-        {
-            "fields": card.fields,
-            "editable": card.editable,
-            "edited": card.edited,
-            "call_id": card.approval.call_id,
-            "form_id": form_id,
-            "wrong": wrong,
-            "note": note,
-            "is_repeated": card.repeats is not None,
-            "tool": card.call.tool,
-        },
-    )
+    return parts.draw("session/_edit_arguments.html", {**_edited(card), "form_id": form_id, "note": False})
+
+
+@register.simple_tag(takes_context=True)
+def approval_choices(context: template.Context, card: "Card") -> SafeString:
+    """What stands in the form of one approval, besides its token: see ``session/_approval_buttons.html``."""
+    why_not, session = context["why_not"], card.session
+    in_inbox = bool(context.get("in_inbox"))
+    values = {
+        **_edited(card),
+        **_linked(session, card.agent_title, card.call.position),
+        "form_id": "",
+        "note": True,
+        "session": session.pk,
+        "version": session.version,
+        "fingerprint": card.fingerprint,
+        "new_definition": card.new_definition,
+        "seen_label": card.seen_label,
+        "has_result": card.repeats is not None and card.repeats.has_result,
+        "sum": card.sum,
+        "refusal": why_not["approve"] or card.agent_problem,
+        "why_not_approve": why_not["approve"],
+        "why_not_reject": why_not["reject"],
+        "back": str(context.get("back", "")),
+        "queue": str(context.get("queue", "")),
+        "in_inbox": in_inbox,
+        "has_similar": in_inbox and context["line"].has_similar and not context.get("tool"),
+    }
+    return parts.draw("session/_approval_choices.html", values)
+
+
+def _edited(card: "Card") -> dict[str, Any]:
+    """What ``session/_edit_arguments.html`` shows of a card."""
+    return {
+        "fields": card.fields,
+        "editable": card.editable,
+        "edited": card.edited,
+        "call_id": card.approval.call_id,
+        "is_repeated": card.repeats is not None,
+        "tool": card.call.tool,
+    }
 
 
 @register.simple_tag
@@ -78,11 +107,11 @@ def approval_details(card: "Card", refusal: str = "") -> SafeString:
 
 
 @register.simple_tag
-def doubt_told(doubt: "Doubt") -> SafeString:
-    """When and where a call in doubt started, and what is known of its worker."""
+def doubt_facts(doubt: "Doubt") -> SafeString:
+    """When and where a call in doubt started, what is known of its worker, and its arguments."""
     call = doubt.call
     return parts.draw(
-        "session/_doubt_told.html",
+        "session/_doubt_facts.html",
         {
             "tool": call.tool,
             "started": times.since_when(call.started_at),
@@ -90,5 +119,23 @@ def doubt_told(doubt: "Doubt") -> SafeString:
             "state": doubt.worker,
             "tools_inside": doubt.tools_inside,
             "key": call.idempotency_key,
+            "arguments": tuple([replace(each, value=as_text(each.value)) for each in doubt.arguments]),
+            "changes": doubt.changes,
+        },
+    )
+
+
+@register.simple_tag(takes_context=True)
+def doubt_outcomes(context: template.Context, doubt: "Doubt") -> SafeString:
+    """The buttons by which the outcome of a call in doubt is decided."""
+    return parts.draw(
+        "session/_doubt_outcomes.html",
+        {
+            "session": doubt.session.pk,
+            "call": doubt.call.pk,
+            "agent_problem": doubt.agent_problem,
+            "in_inbox": bool(context.get("in_inbox")),
+            "back": str(context.get("back", "")),
+            "queue": str(context.get("queue", "")),
         },
     )
