@@ -1,8 +1,9 @@
 """A compiled query finds what its query set finds, for whatever it is asked."""
 
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -10,16 +11,33 @@ from uuid import UUID
 import pytest
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import F, Q, QuerySet, Value
+from django.db.models import (
+    BooleanField,
+    Case,
+    F,
+    Func,
+    IntegerField,
+    OuterRef,
+    Q,
+    QuerySet,
+    Value,
+    When,
+)
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Lower
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from sessions_app.desk import context
 from sessions_app.desk.pages.session import header
-from sessions_app.models import Checkpoint, Event, Message, Session, ToolCall
-from sessions_app.models.compiled import MOST_SHAPES, MOST_VALUES, CompiledQuery, compiled
+from sessions_app.finding.keys import are
+from sessions_app.finding.parts import NotEstimated, opaque
+from sessions_app.models import Checkpoint, Event, Message, Session, Status, ToolCall, conditions
+from sessions_app.models.compiled import MOST_SHAPES, MOST_VALUES, CompiledQuery, compiled, planned_anew
 from sessions_app.models.constants import with_constants
 from sessions_app.models.rows import Ranges, visible
+from sessions_app.models.tag import has_tag
 from tests import builders, compiling
 
 pytestmark = pytest.mark.django_db
@@ -40,6 +58,12 @@ def newest(session_id: UUID, *, most: int, oldest_first: bool = False) -> QueryS
 @compiled
 def since(at: datetime, title: str) -> QuerySet[Session]:
     return Session.objects.filter(created_at__gte=at, title=title).annotate(twice=F("position") * 2)
+
+
+@planned_anew
+def meeting(where: Q, title: str | None = None) -> QuerySet[Session]:
+    rows = Session.objects.filter(where).order_by("pk")
+    return rows if title is None else rows.filter(title=title)
 
 
 def kept(query: CompiledQuery[Any, Any]) -> int:
@@ -268,6 +292,164 @@ def test_threads_have_their_own_connections() -> None:
     for thread in threads:
         thread.join()
     assert found == [[session]] * 200
+
+
+def test_conditions_that_differ_in_their_values_only_are_compiled_once() -> None:
+    ada = builders.user("operator", "ada")
+    made = [
+        builders.paused(title="One", tags=["vip"], assignee=ada),
+        builders.done(title="Two", tags=["vip", "home"]),
+        builders.failed(title="Three"),
+    ]
+    now = timezone.now()
+    of_values: list[Callable[..., Q]] = [
+        lambda title, tag, at, key: Q(title=title),
+        lambda title, tag, at, key: Q(created_at__lte=at) & (Q(title=title) | has_tag(tag)),
+        lambda title, tag, at, key: (
+            ~Q(title=title, status__in=(Status.IDLE, Status.PAUSED)) & Q(failure=None)
+        ),
+        lambda title, tag, at, key: Q(assignee=key) | Q(assignee=None, status=Status.IDLE, title__gt=title),
+        lambda title, tag, at, key: Q(opaque(Q(title=title, failure__isnull=True))),
+        lambda title, tag, at, key: are([made[0].pk, made[2].pk]) & Q(title__lt=title),
+    ]
+    values = [
+        ("One", "vip", now, ada.pk),
+        ("Two", "home", now - timedelta(days=1), ada.pk + 1),
+        ("%", "", now + timedelta(days=1), 7),
+    ]
+    before = kept(meeting)
+    for number, where in enumerate(of_values, 1):
+        for each in values:
+            assert meeting(where(*each)) == list(Session.objects.filter(where(*each)).order_by("pk"))
+        assert kept(meeting) == before + number
+    assert meeting(Q(title="One"), "One") == [made[0]]
+    assert meeting(Q(), "Two") == [made[1]]
+    assert kept(meeting) == before + len(of_values) + 2
+
+
+def test_conditions_that_differ_in_more_than_their_values_have_sql_of_their_own() -> None:
+    made = builders.paused(title="One")
+    alike = [
+        Q(title="One") & Q(customer="One"),
+        Q(title="One") | Q(customer="One"),
+        ~(Q(title="One") | Q(customer="One")),
+        Q(title="One") | Q(customer=None),
+        Q(title="One") | Q(agent="One"),
+        Q(title__gte="One") | Q(customer="One"),
+        Q(title="One") | Q(status=Status.PAUSED),
+        Q(title="One") | Q(status=Status.QUEUED),
+        Q(title="One") | Q(status__in=(Status.PAUSED, Status.QUEUED)),
+        Q(title="One") | has_tag("One"),
+        Q(opaque(Q(title="One") | Q(customer="One"))),
+    ]
+    before = kept(meeting)
+    for number, where in enumerate(alike, 1):
+        assert meeting(where) == list(Session.objects.filter(where))
+        assert kept(meeting) == before + number
+    assert meeting(alike[0]) == []
+    assert meeting(alike[1]) == [made]
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        (Q(title="a"), Q(title=UUID(int=1))),
+        (Q(title="a"), Q(title__lt="a")),
+        (Q(title=None), Q(title="a")),
+        (Q(has_failed=True), Q(has_failed=False)),
+        (Q(status=Status.PAUSED), Q(status="paused")),
+        (Q(status__in=(Status.PAUSED,)), Q(status__in=(Status.QUEUED,))),
+        (Q(pk__in=RawSQL("SELECT %s", [1])), Q(pk__in=RawSQL("SELECT %s + 1", [1]))),
+        (Q(pk__in=RawSQL("SELECT %s", [1])), Q(pk__in=RawSQL("SELECT %s", ["1"]))),
+        (Q(opaque(Q(title="a"))), Q(opaque(~Q(title="a")))),
+        (
+            Q(Case(When(title="a", then=True), default=False)),
+            Q(Case(When(title="a", then=False), default=False)),
+        ),
+        (Q(Func(F("title"), function="f")), Q(Func(F("title"), function="g"))),
+        (Q(Func(F("title"), function="f")), Q(Func(F("customer"), function="f"))),
+        (Q(Func(Value("a"), function="f")), Q(Func(Value(1), function="f"))),
+        (Q(Func(Value(True), function="f")), Q(Func(Value(False), function="f"))),
+        (Q(Func(Value("a"), template="x")), Q(Func(Value("a"), template="y"))),
+        (
+            Q(Func(Value("a"), function="f", output_field=BooleanField())),
+            Q(Func(Value("a"), function="f", output_field=IntegerField())),
+        ),
+    ],
+)
+def test_conditions_that_may_have_other_sql_are_told_apart(one: Q, other: Q) -> None:
+    assert conditions.shape_of(one, []) == conditions.shape_of(one, [])
+    assert conditions.shape_of(one, []) != conditions.shape_of(other, [])
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        Q(pk__in=RawSQL("SELECT id FROM t WHERE a = %s OR b = %s", [None, "Ada"])),
+        Q(pk__in=RawSQL("SELECT %s", [True])),
+        Q(pk__in=RawSQL("SELECT %s", [(1, 2)])),
+        Q(pk=RawSQL("SELECT %s", [1])),
+        Q(status__in=("paused", Status.QUEUED)),
+        Q(Func(Value(None), function="f")),
+        Q(Func(OuterRef("title"), function="f")),
+        Q(Func(NotEstimated(1), function="f")),
+        Q(Func(Value("a"), function="f", arity=[])),
+        Q(Lower("title")),
+    ],
+)
+def test_of_other_values_and_expressions_it_is_not_known_what_their_sql_depends_on(where: Q) -> None:
+    with pytest.raises(conditions.UnknownConditionError):
+        conditions.shape_of(where, [])
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        lambda session: Q(pk=str(session.pk)),
+        lambda session: Q(version=str(session.version)),
+        lambda session: Q(created_at__gte=session.created_at.isoformat()),
+        lambda session: Q(assignee=str(session.assignee_id)),
+        lambda session: Q(position=session.position, has_failed="False"),
+    ],
+)
+def test_a_value_that_is_not_of_the_columns_type_is_compared_as_django_compares_it(
+    where: Callable[[Session], Q],
+) -> None:
+    session = builders.paused(assignee=builders.user("operator", "ada"))
+    for _ in range(2):
+        assert meeting(where(session)) == [session]
+    with pytest.raises(ValueError, match="expected a number"):
+        meeting(Q(version="three"))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        Q(title__icontains="n"),
+        Q(pk__in=[UUID(int=1), UUID(int=2)]),
+        Q(pk__in=Session.objects.filter(title="One").values("pk")),
+        Q(title=F("customer")),
+        Q(title=Lower("title")),
+        Q(created_at__date=date(2026, 5, 4)),
+        Q(branch__number=1),
+    ],
+    ids=["a pattern", "keys", "a query", "a column", "a function", "a part of a time", "another table"],
+)
+def test_django_compiles_other_conditions_each_time(where: Q) -> None:
+    builders.paused(title="One")
+    before = kept(meeting)
+    for condition in (where, ~where, Q(title="One") & where):
+        assert meeting(condition) == list(Session.objects.filter(condition).order_by("pk"))
+    assert kept(meeting) == before
+
+
+def test_a_condition_of_which_django_leaves_out_a_part_finds_what_the_rest_finds() -> None:
+    made = builders.paused(title="One")
+    for where in (Q(title="One") | Q(pk__in=()), Q(title="One") & Q(pk__in=())):
+        for _ in range(2):
+            assert meeting(where) == ([made] if where.connector == "OR" else [])
+    for where in (Q(title="One") | (Q(customer="x") & Q(pk__in=())), Q(position=10**30)):
+        assert meeting(where) == list(Session.objects.filter(where))
 
 
 def test_the_check_of_the_tests_finds_a_query_that_depends_on_more_than_its_arguments() -> None:

@@ -7,44 +7,38 @@ would have yielded, as a list. On PostgreSQL the server keeps its plan as well: 
 Where the best plan depends on these, `planned_anew` leaves the server to make one for each call.
 
 The function does nothing with its positional arguments but have columns compared with them: to a time it may add what
-is always the same, and it may ask whether one is None, and how many values a tuple has. Keyword arguments choose what
+is always the same, and it may ask whether one is None, and how many values a tuple has. With a `Q` it does nothing but
+filter by it, or ask whether it is empty. Keyword arguments choose what
 it asks for, a limit or an order: each choice has SQL of its own. It reads nothing that changes: neither settings nor
 the clock. The tests compare calls with what Django would make of them (`tests/compiling.py`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import partial, update_wrapper
 from inspect import Parameter, signature
 from threading import Lock
 from typing import Any, Generic, ParamSpec, TypeVar
-from uuid import UUID
 
-from django.core.exceptions import EmptyResultSet
+from django.core.exceptions import EmptyResultSet, ValidationError
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.query import FlatValuesListIterable, ModelIterable, ValuesListIterable
 from django.db.models.sql.compiler import SQLCompiler
 
+from sessions_app.models.conditions import UnknownConditionError
 from sessions_app.models.constants import with_constants
+from sessions_app.models.markers import Adapt, marked, places_of, shape_of
 
 P = ParamSpec("P")
 Row = TypeVar("Row")
-Adapt = Callable[[Any], Any]
 # Each number of branches, and of values that a query names, has SQL of its own. Beyond, Django makes it each time.
 MOST_SHAPES = 100
 MOST_VALUES = 100
 # Of larger numbers Django knows which columns cannot hold them.
 LARGEST = 2**31 - 1
-# No constant of a query has such a value.
-_NUMBER = 1_907_654_000
-_TEXT = "marker of a compiled query: "
-_TIME = datetime(1012, 3, 4, 5, 6, 7, 891, UTC)
-# The markers of several times lie so far apart, and nothing adds as much to one.
-_APART = timedelta(days=2000)
 
 
 class CompiledQuery(Generic[P, Row]):
@@ -65,10 +59,12 @@ class CompiledQuery(Generic[P, Row]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> list[Row]:
         """The rows.
 
-        :param args: Numbers, texts, UUIDs, aware times, None, and tuples of them.
+        :param args: Numbers, texts, UUIDs, aware times, None, and tuples of them; and conditions. Django compiles those
+            that `sessions_app.models.conditions` does not know each time.
         :param kwargs: Hashable values, for parameters that are keyword-only.
         :raises TypeError: for an argument of another type, or one that is to be compared and is passed by its name.
-        :raises ValueError: if the query is not compiled to SQL that has each positional argument as a parameter.
+        :raises ValueError: if the query is not compiled to SQL that has each positional argument as a parameter, and
+            none of them is a condition.
         """
         connection = connections[DEFAULT_DB_ALIAS]
         values: list[Any] = []
@@ -106,13 +102,16 @@ class CompiledQuery(Generic[P, Row]):
         """What is kept for these arguments, whose values are added to `values`; None if Django has to make the SQL."""
         if not self._choices.issuperset(kwargs):
             raise TypeError(f"Pass {sorted(kwargs.keys() - self._choices)} by position, not by name.")
-        shape = (connection.vendor, _shape(args, values), *kwargs.items())
+        try:
+            shape = (connection.vendor, shape_of(args, values), *kwargs.items())
+        except UnknownConditionError:
+            return None
         if len(values) > MOST_VALUES or any(isinstance(n, int) and abs(n) > LARGEST for n in values):
             return None
         try:
             kept = self._kept[shape]
         except KeyError:
-            kept = _keep(partial(self._query, **kwargs), args, connection, prepared=self._prepared)
+            kept = self._new(connection, args, kwargs)
             with self._lock:
                 if len(self._kept) >= MOST_SHAPES:
                     self._kept.pop(next(iter(self._kept)))
@@ -120,6 +119,19 @@ class CompiledQuery(Generic[P, Row]):
         if kept is not None and kept.locks and not connection.in_atomic_block:
             return None  # Django refuses it
         return kept
+
+    def _new(
+        self, connection: BaseDatabaseWrapper, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> "_Kept | None":
+        has_condition = any(isinstance(argument, Q) for argument in args)
+        try:
+            return _keep(partial(self._query, **kwargs), args, connection, prepared=self._prepared)
+        except (ValueError, TypeError, ValidationError):
+            # A column of a condition may take its values only, and no markers; or no row can meet a part of it, and
+            # Django leaves that out. So Django compiles it, and raises what it has to.
+            if has_condition:
+                return None
+            raise
 
 
 def prepared_cursor(connection: Any) -> Any:
@@ -214,7 +226,7 @@ def _keep(
 ) -> _Kept | None:
     """None if Django, for these markers, makes no SQL, since it knows that nothing can be found."""
     markers: list[Any] = []
-    query_set = query(*_marked(args, markers))
+    query_set = query(*marked(args, markers))
     iterable = query_set._iterable_class
     if iterable not in (ModelIterable, ValuesListIterable, FlatValuesListIterable):
         raise ValueError("A compiled query finds rows of its model, or lists of values.")
@@ -225,7 +237,7 @@ def _keep(
         sql, parameters = compiler.as_sql()
     except EmptyResultSet:
         return None
-    places = list(_places(parameters, markers))
+    places = list(places_of(parameters, markers))
     if unused := set(range(len(markers))) - {number for _, number, _ in places}:
         raise ValueError(f"Arguments {sorted(unused)} of this query are not parameters of its SQL.")
     statement: bytes | str | None = None
@@ -241,90 +253,3 @@ def _keep(
     return _Kept(
         iterable, compiler, sql, parameters, places, bool(query_set.query.select_for_update), statement
     )
-
-
-def _shape(value: Any, values: list[Any]) -> object:
-    """What has to be equal for one SQL to serve two calls; the values that may differ are added to `values`."""
-    if value is None:
-        return None
-    if isinstance(value, tuple):
-        return tuple([_shape(part, values) for part in value])
-    values.append(value)
-    return type(value)
-
-
-def _marked(value: Any, markers: list[Any]) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, tuple):
-        return tuple([_marked(part, markers) for part in value])
-    number = len(markers)
-    match value:
-        case int() if not isinstance(value, bool):
-            marker: Any = _NUMBER + number
-        case str():
-            marker = f"{_TEXT}{number}"
-        case UUID():
-            marker = UUID(int=_NUMBER + number)
-        case datetime():
-            marker = _TIME + number * _APART
-        case _:
-            raise TypeError(f"A compiled query takes no {type(value).__name__}.")
-    markers.append(marker)
-    return marker
-
-
-def _places(parameters: Sequence[Any], markers: Sequence[Any]) -> Iterator[tuple[int, int, Adapt]]:
-    known: dict[Any, tuple[int, Adapt]] = {}
-    for number, marker in enumerate(markers):
-        if not isinstance(marker, datetime):
-            known[marker] = number, _itself
-        if isinstance(marker, UUID):
-            known[marker.hex] = number, _hex
-    for index, parameter in enumerate(parameters):
-        if isinstance(parameter, bool) or not isinstance(parameter, int | str | UUID | datetime):
-            continue
-        if parameter in known:
-            number, adapt = known[parameter]
-            # psycopg has a type for each size of integer.
-            yield index, number, type(parameter) if isinstance(parameter, int) else adapt
-        elif (place := _place_of_time(parameter, markers)) is not None:
-            yield index, *place
-        elif isinstance(parameter, str) and _TEXT in parameter:
-            raise ValueError("This query has an argument within a text that it is compared with.")
-
-
-def _place_of_time(parameter: Any, markers: Sequence[Any]) -> tuple[int, Adapt] | None:
-    """The number of the argument that the parameter is, with what is added to it."""
-    is_text = isinstance(parameter, str)
-    try:
-        time = datetime.fromisoformat(parameter) if is_text else parameter
-    except ValueError:
-        return None
-    if not isinstance(time, datetime):
-        return None
-    for number, marker in enumerate(markers):
-        if not isinstance(marker, datetime):
-            continue
-        added = time.replace(tzinfo=UTC) - marker
-        if abs(added) < _APART / 2:
-            return number, partial(_as_text if is_text else _plus, added)
-    return None
-
-
-def _plus(added: timedelta, value: datetime) -> datetime:
-    if value.tzinfo is None:
-        raise TypeError("A compiled query takes no time without a time zone.")
-    return value.astimezone(UTC) + added
-
-
-def _as_text(added: timedelta, value: datetime) -> Any:
-    return connections[DEFAULT_DB_ALIAS].ops.adapt_datetimefield_value(_plus(added, value))
-
-
-def _itself(value: Any) -> Any:
-    return value
-
-
-def _hex(value: UUID) -> str:
-    return value.hex

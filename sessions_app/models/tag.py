@@ -1,6 +1,8 @@
 """The tags of a session."""
 
 from django.db import models
+from django.db.models import Q
+from django.db.models.expressions import RawSQL
 
 from sessions_app.models.session import Session
 
@@ -19,3 +21,9 @@ class SessionTag(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+def has_tag(name: str) -> Q:
+    """The condition that a session has the tag, in a form that `sessions_app.models.conditions` knows."""
+    tagged = f"SELECT session_id FROM {SessionTag._meta.db_table} WHERE name = %s"  # noqa: S608 - a table
+    return Q(pk__in=RawSQL(tagged, [name]))  # noqa: S611 - as above
