@@ -348,6 +348,8 @@ def test_sessions_of_an_age_are_named_where_few_have_the_rest_of_a_filter(
     counting.estimate.cache_clear()
     monkeypatch.setattr(inbox_condition, "COMMON", 4)
     monkeypatch.setattr(inbox_condition, "MOST_SOME", 2)
+    have_changed_few = inbox_condition._have_changed_few
+    monkeypatch.setattr(inbox_condition, "_have_changed_few", lambda since: False)
     user = builders.user("supervisor", "anna")
 
     def prepared(**values: str) -> Matches:
@@ -361,8 +363,67 @@ def test_sessions_of_an_age_are_named_where_few_have_the_rest_of_a_filter(
     assert prepared(tag="vip", assignee="nobody") is Matches.FEW
     assert prepared(tag="vip", since="30d", status="paused") is Matches.FEW
     assert prepared(tag="vip", since="30d", phase="reflecting") is Matches.FEW
+    monkeypatch.setattr(inbox_condition, "_have_changed_few", have_changed_few)
+    assert prepared(tag="vip", since="30d") is Matches.FEW
+    monkeypatch.setattr(inbox_condition, "_have_changed_few", lambda since: False)
     monkeypatch.setattr(inbox_condition, "MOST_SOME", 7)
     assert prepared(tag="vip", since="30d") is prepared(assignee="nobody", since="1d") is Matches.FEW
+
+
+def test_how_the_sessions_of_an_inbox_are_found_depends_on_how_many_of_them_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for number in range(6):
+        builders.paused(agent_key="letters", tags=["rare"] if number else [], customer="Greta Lindqvist")
+    for _ in range(9):
+        builders.done()
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    counting.estimate.cache_clear()
+    user = builders.user("supervisor", "anna")
+    monkeypatch.setattr(inbox_condition, "_are_one_in", lambda *_: False)
+
+    def prepared(**values: str) -> tuple[Condition, bool, bool]:
+        """And whether keys were looked for, and the index of facets was asked."""
+        with CaptureQueriesContext(connection) as queries:
+            condition = inbox_condition.prepare(SessionFilter(values, user=user))
+        assert condition is not None
+        executed = [query["sql"] for query in queries if not query["sql"].startswith("EXPLAIN")]
+        return (
+            condition,
+            any("array_agg" in sql for sql in executed),
+            any("tag_names @>" in sql for sql in executed),
+        )
+
+    def ways(**values: str) -> tuple[bool, bool]:
+        return prepared(**values)[1:]
+
+    keys, no_keys = (True, False), (False, False)
+    # An agent of which more sessions wait than can be named, and nothing else that leaves few.
+    monkeypatch.setattr(inbox_condition, "MOST_KEYS", 5)
+    for also in ({}, {"since": "30d"}, {"assignee": "nobody"}):
+        assert ways(agent="letters", **also) == no_keys
+        assert prepared(agent="letters", **also)[0].stopped.matches is Matches.SOME
+    assert ways(agent="letters", status="paused")[0]
+    assert ways(agent="letters", tag="rare")[0]
+    monkeypatch.setattr(inbox_condition, "MOST_KEYS", 6)
+    assert ways(agent="letters") == keys
+    # A tag that few sessions have.
+    assert ways(tag="rare") == (True, True)
+    monkeypatch.setattr(inbox_condition, "MOST_SOME", 4)
+    assert ways(tag="rare") == no_keys
+    # The customers of those that may have a line have an index of their own.
+    assert ways(customer="Lindqvist", tag="rare") == keys
+    assert ways(customer="Lindqvist", agent="letters", tag="rare") == keys
+    # A phase and a time, unless few have changed since.
+    monkeypatch.setattr(inbox_condition, "MOST_KEYS", 14)
+    in_phase, _, _ = prepared(phase="reflecting", since="30d")
+    assert in_phase.stopped.last
+    assert in_phase.stopped.matches is Matches.SOME
+    monkeypatch.setattr(inbox_condition, "MOST_KEYS", 15)
+    named, *_ = prepared(phase="reflecting", since="30d")
+    assert named.stopped.is_named
+    assert not named.stopped.last
 
 
 @pytest.mark.parametrize("oldest_first", [False, True])

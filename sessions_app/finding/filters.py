@@ -24,6 +24,7 @@ from sessions_app.finding.pairs import has_trigrams
 from sessions_app.finding.search import NEWEST, NEWEST_IN_QUEUE, newest_sessions
 from sessions_app.finding.search_words import MOST_WORDS, parts_of
 from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, SessionTag, Status
+from sessions_app.models.tag import has_tag
 
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 # The time in which a large part of all sessions may have changed.
@@ -126,7 +127,7 @@ class SessionFilter(forms.Form):
             if not may_find_tag(tag, whole=whole):
                 self.facets = None
                 return Q(pk__in=[])
-            where &= Q(pk__in=SessionTag.objects.filter(name=tag).values("session"))
+            where &= has_tag(tag)
             facets = replace(facets, tag=tag)
         if "assignee" in values:
             assignee = self._assignee(values["assignee"])

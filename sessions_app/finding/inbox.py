@@ -8,7 +8,6 @@ however many rows there are.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
@@ -17,33 +16,26 @@ from sessions_app.finding import causes as failures
 from sessions_app.finding.causes import Cause
 from sessions_app.finding.counting import MOST, Count
 from sessions_app.finding.inbox_cursor import COLUMNS, Cursor, Key, place, read_cursor
+from sessions_app.finding.inbox_first import columns, first_lines
 from sessions_app.finding.inbox_rows import (
-    APPROVAL,
     BY_CAUSE,
-    DOUBT,
     FAILED,
     KINDS,
     OF_TOOLS,
-    STUCK,
-    approvals,
     calls_of_any_session,
-    doubts,
     of_kind,
     rows_of,
-    stuck_sessions,
 )
-from sessions_app.finding.inbox_states import Condition, Matches, Named, OfState
+from sessions_app.finding.inbox_states import Condition, Matches
 from sessions_app.finding.keys import in_list, listed
-from sessions_app.finding.parts import Part, first_of_all
 from sessions_app.models import Session
-from sessions_app.models.compiled import compiled, planned_anew
+from sessions_app.models.compiled import compiled
 
 PAGE = 25
 # A page has no more calls to decide: each is a card with what is known of the call, which costs more than another line.
 PAGE_OF_CALLS = 10
 # So many calls in their order are asked for their sessions faster than all sessions that match are found.
 LOOKED_AT = 1_000
-Columns = QuerySet[Any, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,22 +144,16 @@ def _lines_of(
     kind: str, now: datetime, condition: Condition | None, tool: str, order: _Order, most: int
 ) -> list[Entry]:
     """The first lines of a kind that is not listed by cause. At most three queries."""
-    if condition is None and not tool and order.after is None:
-        return [Entry(kind, *values) for values in _first_of_kind(kind, now, order.oldest_first, most)]
-    if condition is not None and order.after is None:
-        first = _first_named(kind, now, condition, tool, order.oldest_first, most)
-        if first is not None:
-            return [Entry(kind, *values) for values in first]
     if condition is not None and kind in OF_TOOLS and condition.stopped.may_be_first:
         near = _near(kind, now, condition, tool, order, most)
         if near is not None:
             return near
+    if order.after is None:
+        first = first_lines(kind, now, condition, tool, oldest_first=order.oldest_first, most=most)
+        return [Entry(kind, *values) for values in first]
     rows = rows_of(kind, now, condition, tool)
-    keys_first = condition is not None and of_kind(kind, condition).matches is not Matches.MANY
-    columns = _columns(
-        rows, kind, order.after, oldest_first=order.oldest_first, most=most, keys_first=keys_first
-    )
-    return [Entry(kind, *values) for values in columns]
+    behind = columns(kind, rows, order.after, condition=condition, oldest_first=order.oldest_first, most=most)
+    return [Entry(kind, *values) for values in behind]
 
 
 def _near(
@@ -183,8 +169,8 @@ def _near(
     is_near = Q(*((f"{since}__{'lte' if order.oldest_first else 'gte'}", each) for each in last))
     in_order = replace(condition, stopped=replace(condition.stopped, matches=Matches.MANY))
     parts = [part.filter(is_near) for part in rows_of(kind, now, in_order, tool)]
-    columns = _columns(parts, kind, order.after, oldest_first=order.oldest_first, most=most)
-    lines = [Entry(kind, *values) for values in columns]
+    found = columns(kind, parts, order.after, oldest_first=order.oldest_first, most=most)
+    lines = [Entry(kind, *values) for values in found]
     return lines if len(lines) == most or not last else None
 
 
@@ -203,113 +189,6 @@ def _shown_lines(entries: Sequence[Entry], limit: int) -> list[Entry]:
 def counted_up_to(kind: str, condition: Condition | None) -> int:
     """Up to which number the lines of a kind, or the members of causes, are counted."""
     return MOST if condition is None or of_kind(kind, condition).matches is Matches.FEW else PAGE
-
-
-def _first_of_kind(kind: str, now: datetime, oldest_first: bool, most: int) -> Sequence[tuple[Any, ...]]:
-    """The columns of the first lines of all, by a compiled query."""
-    if kind == DOUBT:
-        return _first_doubts(oldest_first=oldest_first, most=most)
-    first = _first_approvals if kind == APPROVAL else _first_stuck
-    return first(now, oldest_first=oldest_first, most=most)
-
-
-@compiled
-def _first_approvals(now: datetime, *, oldest_first: bool, most: int) -> Columns:
-    return _columns(approvals(now, None), APPROVAL, None, oldest_first=oldest_first, most=most)
-
-
-@compiled
-def _first_doubts(*, oldest_first: bool, most: int) -> Columns:
-    return _columns(doubts(None), DOUBT, None, oldest_first=oldest_first, most=most)
-
-
-@compiled
-def _first_stuck(now: datetime, *, oldest_first: bool, most: int) -> Columns:
-    return _columns(stuck_sessions(now, None), STUCK, None, oldest_first=oldest_first, most=most)
-
-
-def _first_named(
-    kind: str, now: datetime, condition: Condition, tool: str, oldest_first: bool, most: int
-) -> Sequence[tuple[Any, ...]] | None:
-    """The columns of the first lines of sessions that are named, by a compiled query; None where they are not."""
-    stopped, moving = condition.stopped.named, condition.moving.named
-    if stopped is None:
-        return None
-    # Both are the same for all states.
-    again = stopped.status or None, stopped.phase or None
-    how: dict[str, Any] = {"oldest_first": oldest_first, "most": most}
-    if kind == STUCK:
-        if moving is None:
-            return None
-        if stopped.keys is None and moving.keys is None:
-            return []
-        return _named_stuck(now, stopped.keys, moving.keys, *again, **how)
-    if stopped.keys is None:
-        return []
-    if kind == DOUBT:
-        return _named_doubts(stopped.keys, tool or None, *again, **how)
-    return _named_approvals(now, stopped.keys, tool or None, *again, **how)
-
-
-@planned_anew
-def _named_approvals(
-    now: datetime,
-    keys: str,
-    tool: str | None,
-    status: str | None,
-    phase: str | None,
-    *,
-    oldest_first: bool,
-    most: int,
-) -> Columns:
-    rows = approvals(now, _named(keys, keys, status, phase), tool or "")
-    return _columns(rows, APPROVAL, None, oldest_first=oldest_first, most=most, keys_first=True)
-
-
-@planned_anew
-def _named_doubts(
-    keys: str, tool: str | None, status: str | None, phase: str | None, *, oldest_first: bool, most: int
-) -> Columns:
-    rows = doubts(_named(keys, keys, status, phase), tool or "")
-    return _columns(rows, DOUBT, None, oldest_first=oldest_first, most=most, keys_first=True)
-
-
-@planned_anew
-def _named_stuck(
-    now: datetime,
-    stopped: str | None,
-    moving: str | None,
-    status: str | None,
-    phase: str | None,
-    *,
-    oldest_first: bool,
-    most: int,
-) -> Columns:
-    rows = stuck_sessions(now, _named(stopped, moving, status, phase))
-    return _columns(rows, STUCK, None, oldest_first=oldest_first, most=most, keys_first=True)
-
-
-def _named(stopped: str | None, moving: str | None, status: str | None, phase: str | None) -> Condition:
-    of_stopped, of_moving = (
-        OfState.of_named(Named(keys, status or "", phase or "")) for keys in (stopped, moving)
-    )
-    return Condition(of_stopped, of_moving, of_stopped)
-
-
-def _columns(
-    parts: Sequence[Part],
-    kind: str,
-    cursor: Cursor | None,
-    *,
-    oldest_first: bool,
-    most: int,
-    keys_first: bool = False,
-) -> Columns:
-    """The columns of the first lines behind the cursor."""
-    since, *others = COLUMNS[kind]
-    beyond, order = place(cursor, kind, oldest_first=oldest_first)
-    found = first_of_all([part.filter(beyond) for part in parts], order, most, keys_first=keys_first)
-    return found.values_list(since, "pk", *others, named=False)
 
 
 def _entries_of(kind: str, causes: dict[UUID, Cause]) -> list[Entry]:

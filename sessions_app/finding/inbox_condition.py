@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet, Value
 
-from sessions_app.finding.counting import are_about
+from sessions_app.finding.counting import are_about, count_up_to
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_states import (
@@ -23,7 +24,7 @@ from sessions_app.finding.inbox_states import (
 )
 from sessions_app.finding.keys import are, listed_each, listed_up_to
 from sessions_app.finding.parts import as_sql, opaque
-from sessions_app.models import STOPPED, Phase, Session, Status
+from sessions_app.models import STOPPED, Phase, Session, SessionTag, Status
 
 _WITH_CAUSE = (Status.WAITING, Status.IDLE)
 # Each session in one of these states, as the index `session_customer_open` has it (migration 0031).
@@ -34,7 +35,7 @@ MOST_KEYS = 3_000
 # So many keys are looked for where more sessions than that are expected.
 MOST_KEYS_OF_MANY = 500
 # Beside a time, lines are asked for their sessions in their order where one in so many sessions meets the rest.
-COMMON = 20
+COMMON = 25
 # So many sessions of one agent or tag are looked through faster than all lines of the inbox for those of them.
 MOST_SOME = 30_000
 
@@ -59,12 +60,18 @@ def _of(session_filter: SessionFilter) -> Condition | None:
         return None
     if session_filter.found.few:
         return Condition.of(where, Matches.FEW)
-    if session_filter.facets and _are_common_since(session_filter.facets):
-        return Condition.of(where)
-    if session_filter.facets and session_filter.fields_on > 1:
-        by_state = by_facets(session_filter.facets)
-        if by_state is not None:
-            return by_state
+    if facets := session_filter.facets:
+        if _are_common_since(facets):
+            return Condition.of(facets.asked_in_order)
+        if facets.is_of_state and not _have_changed_few(facets.since):
+            return of_status(rest, status, phase)
+        if _waits_often(facets):
+            return _of_some_or_most(where)
+        # One index has the customers of those that may have a line.
+        if not session_filter.finds_customers and (session_filter.fields_on > 1 or _is_rare(facets.tag)):
+            by_state = by_facets(facets)
+            if by_state is not None:
+                return by_state
     if session_filter.is_selective or (
         session_filter.is_of_agent_or_tag and session_filter.finds_about() <= MOST_SOME
     ):
@@ -75,11 +82,7 @@ def _of(session_filter: SessionFilter) -> Condition | None:
             status=status,
             phase=phase,
         )
-        if named is not None:
-            return named
-        # In the order of the lines, those of a customer or an assignee are soon found if they are a large part of all.
-        are_most = _are_one_in(2, where, IS_STOPPED)
-        return Condition.of(where, Matches.MANY if are_most else Matches.SOME)
+        return _of_some_or_most(where) if named is None else named
     if status or phase:
         return of_status(rest, status, phase)
     if session_filter.is_of_agent_or_tag:
@@ -88,6 +91,38 @@ def _of(session_filter: SessionFilter) -> Condition | None:
         if len(keys) <= MOST_KEYS_OF_MANY:
             return Condition.of(are(keys), Matches.FEW)
     return Condition.of(where)
+
+
+def _have_changed_few(since: datetime | None) -> bool:
+    """Whether a time is asked for since which only a few sessions have changed. One estimate."""
+    return since is not None and are_about(Session.objects.filter(updated_at__gte=since)) <= MOST_KEYS
+
+
+def _is_rare(tag: str) -> bool:
+    """Whether so few sessions have the tag that the index of facets finds those of them in each state. One estimate."""
+    return tag != "" and are_about(SessionTag.objects.filter(name=tag)) <= MOST_SOME
+
+
+def _waits_often(facets: Facets) -> bool:
+    """Whether an agent is asked for of which more sessions wait or are paused than can be named, and nothing else that
+    leaves few. At most three queries.
+
+    Some agents wait for people more often than others, which PostgreSQL does not expect. It counts them by one index.
+    """
+    also = replace(facets, agent="", since=None, are_many_since=False)
+    if (
+        not facets.agent
+        or also not in (Facets(), Facets(assignee="nobody"))
+        or _have_changed_few(facets.since)
+    ):
+        return False
+    sessions = Session.objects.filter(agent=facets.agent)
+    return are_about(sessions) <= MOST_SOME and count_up_to(sessions.filter(IS_STOPPED), MOST_KEYS).more
+
+
+def _of_some_or_most(where: Q) -> Condition:
+    # In the order of the lines, those of a customer or an assignee are soon found if they are a large part of all.
+    return Condition.of(where, Matches.MANY if _are_one_in(2, where, IS_STOPPED) else Matches.SOME)
 
 
 def by_keys(
@@ -126,7 +161,7 @@ def by_facets(facets: Facets) -> Condition | None:
         since more than half of all sessions have the others: for one there are better indexes.
     """
     fewer = _without_most(facets)
-    if fewer.fields > 1:
+    if fewer.fields > 1 or _is_rare(fewer.tag):
         facets = fewer
     elif not facets.rest:
         return None
@@ -145,6 +180,11 @@ def by_facets(facets: Facets) -> Condition | None:
     for (keys, are_all), state in zip(read, (IS_STOPPED, IS_MOVING, HAS_CAUSE), strict=True):
         if are_all:
             found.append(OfState.of_named(Named(keys, facets.status, facets.phase)))
+        elif state is IS_STOPPED and _have_no_calls(facets.phase):
+            found.append(_in_phase(facets.phase, facets.status, facets.asked))
+        elif state is HAS_CAUSE:
+            # Too many have failed to be named, so each cause has some of them.
+            found.append(OfState(facets.asked_in_order, Matches.MANY))
         else:
             # Those that wait longest need not be among the many that match.
             are_many = _are_one_in(share, facets.asked, state)
@@ -157,7 +197,7 @@ def _are_common_since(facets: Facets) -> bool:
     """Whether a time is asked for, and so many sessions meet the rest that some lines from that time on are soon found,
     and that of all times too many to name may have one. At most two estimates.
     """
-    if facets.since is None or facets.status or facets.phase:
+    if facets.since is None or facets.status or facets.phase or _have_changed_few(facets.since):
         return False
     number = are_about(Session.objects.filter(replace(facets, since=None).asked))
     return number > MOST_SOME and number * COMMON > are_about(Session.objects.all())
@@ -181,6 +221,15 @@ def _in_states(facets: Facets, statuses: Sequence[Status], also: Q) -> QuerySet[
     """The keys of the sessions that meet the filter and have one of the statuses; of idle ones those that have failed.
     There may be others.
     """
+    if (
+        statuses == _WITH_CAUSE
+        and facets.phase not in ("", Phase.ERROR)
+        and facets.status in ("", Status.WAITING)
+    ):
+        # The index of phases has the causes, which hardly any session that waits in one has.
+        waiting = Q(status=Status.WAITING, phase_at_rest=facets.phase)
+        asked = replace(facets, status="", phase="").asked_in_order
+        return Session.objects.filter(waiting, also, asked).order_by().values_list("pk", flat=True)
     where = Q()
     for status in statuses:
         if facets.status not in ("", status):
@@ -230,16 +279,35 @@ def of_status(where: Q, status: str, phase: str = "") -> Condition:
     # status would take longer than to begin with the sessions.
     are_of_others = _are_without_calls(status, phase)
     are_many_moving = not phase or _are_one_in(10, where & moving, IS_MOVING)
+    asks_more = where not in (Q(), Q(status=status))
+    if _have_no_calls(phase) and asks_more and status in ("", *STOPPED):
+        of_stopped = _in_phase(phase, status, where)
+    else:
+        of_stopped = of(STOPPED, IS_STOPPED, stopped, Matches.SOME if are_of_others else Matches.MANY)
     return Condition(
-        of(STOPPED, IS_STOPPED, stopped, Matches.SOME if are_of_others else Matches.MANY),
+        of_stopped,
         of(MOVING, is_moving, moving, Matches.MANY if are_many_moving else Matches.SOME),
         of(_WITH_CAUSE, has_cause, failed, Matches.MANY if has_cause is HAS_CAUSE else Matches.SOME),
     )
 
 
+def _in_phase(phase: str, status: str, rest: Q) -> OfState:
+    """The sessions that wait or are paused in a phase in which they hardly ever have calls to decide.
+
+    One index has the phase, the status and the branch. To ask the rest takes to read each row.
+    """
+    state = {"phase_at_rest": phase, **({"status": status} if status else {})}
+    return OfState(Q(**state), Matches.SOME, last=rest)
+
+
 def _are_without_calls(status: str, phase: str) -> bool:
     """Whether hardly any of the sessions in the phase and the status has a call to decide."""
-    return status == Status.PAUSED or phase not in ("", Phase.EXECUTING)
+    return status == Status.PAUSED or _have_no_calls(phase)
+
+
+def _have_no_calls(phase: str) -> bool:
+    """Whether next to none of the sessions in the phase have a call to decide."""
+    return phase not in ("", Phase.EXECUTING)
 
 
 def _are_one_in(number: int, where: Q, state: Q) -> bool:

@@ -27,6 +27,7 @@ _BRANCH_OF_REQUEST = f"(SELECT branch_id FROM {ToolCall._meta.db_table} WHERE id
 _IS_OF_CURRENT_BRANCH = f"""EXISTS (
     SELECT 1 FROM {Session._meta.db_table} WHERE id = of_session AND branch_id = {_BRANCH_OF_REQUEST}
 )"""  # noqa: S608 - as above
+_ON_CURRENT_BRANCH = Q(call__branch=F("session__branch"))
 _COLUMNS_OF_REQUEST = {"of_call": "call_id", "of_session": "session_id"}
 
 
@@ -49,18 +50,22 @@ def approvals(now: datetime, condition: Condition | None, tool: str = "") -> lis
     if condition is None:
         return [open_approvals(now).filter(of_tool)]
     stopped = condition.stopped
-    is_of_current_branch = Q(call__branch=F("session__branch"))
+    branch = _column(_BRANCH_OF_REQUEST)
     if stopped.matches is not Matches.MANY:
         # A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet the condition.
         rows = _undecided(now).filter(of_tool, session__in=stopped.sessions(IS_STOPPED))
-        return [SortedFirst(rows, is_of_current_branch, _COLUMNS_OF_REQUEST, (_IS_OF_CURRENT_BRANCH, ()))]
+        is_shown, check = _ON_CURRENT_BRANCH, (_IS_OF_CURRENT_BRANCH, ())
+        if stopped.last:
+            is_shown &= Q(session__in=Session.objects.filter(stopped.last))
+            check = _is_shown_by(stopped.last, Q(pk=_column("of_session")), branch=branch)
+        return [SortedFirst(rows, is_shown, _COLUMNS_OF_REQUEST, check)]
     in_order = open_approvals(now, stopped.where).filter(of_tool)
     if condition.since is None:
         return [in_order]
     sessions = _stopped_since(condition.since).values("pk")
     before = _undecided(now).filter(of_tool, asked_at__lt=condition.since, session__in=sessions)
-    is_shown = is_of_current_branch & Q(session__in=stopped.sessions(IS_STOPPED))
-    check = _is_shown_by(stopped.where, Q(pk=_column("of_session")), branch=_column(_BRANCH_OF_REQUEST))
+    is_shown = _ON_CURRENT_BRANCH & Q(session__in=stopped.sessions(IS_STOPPED))
+    check = _is_shown_by(stopped.where, Q(pk=_column("of_session")), branch=branch)
     return [
         in_order.filter(asked_at__gte=condition.since),
         SortedFirst(before, is_shown, _COLUMNS_OF_REQUEST, check),
@@ -74,7 +79,12 @@ def doubts(condition: Condition | None, tool: str = "") -> list[Part]:
     stopped = condition.stopped
     is_shown = Q(branch__in=stopped.sessions(IS_STOPPED).values("branch"))
     if stopped.matches is not Matches.MANY:
-        return [_in_doubt().filter(of_tool, is_shown)]
+        rows = _in_doubt().filter(of_tool, is_shown)
+        if not stopped.last:
+            return [rows]
+        are_last = Q(branch__in=Session.objects.filter(stopped.last).values("branch"))
+        check = _is_shown_by(stopped.last, branch=_column("of_branch"))
+        return [SortedFirst(rows, are_last, {"of_branch": "branch_id"}, check)]
     in_order = calls_in_doubt(stopped.where).filter(of_tool)
     if condition.since is None:
         return [in_order]
@@ -170,7 +180,7 @@ def stuck_sessions(now: datetime, condition: Condition | None = None) -> list[Pa
     # PostgreSQL would expect next to no session to be late, and read and sort all of them. It asks which are as an
     # index gives them in their order, as it does without another condition, where the plan is made for all times.
     moving = stuck.not_moving_conditions(now, compared=NotEstimated)
-    last = Session.objects.filter(condition.stopped.where, expired)
+    last = Session.objects.filter(condition.stopped.where, condition.stopped.last, expired)
     if condition.moving.matches is not Matches.MANY:
         return [SortedFirst(Session.objects.filter(condition.moving.where, reduce(or_, moving))), last]
     return [*(Session.objects.filter(condition.moving.where, each) for each in moving), last]

@@ -58,19 +58,22 @@ class OfState:
     """A condition on the sessions in one state.
 
     matches: how many sessions meet it.
-    is_named: it names each session by its key. ``named``: these sessions, where it asks nothing else.
+    is_named: it names each session by its key. ``is_none``: it names none.
     may_be_first: only `SOME` sessions meet it, but many of the first calls in the inbox may be theirs.
+    last: what is asked of a session too, but last, since hardly any call is of a session that meets ``where``. Only
+    where not `MANY` sessions meet that, and not by `sessions`.
     """
 
     where: Q
     matches: Matches
     is_named: bool = False
-    named: Named | None = None
     may_be_first: bool = False
+    last: Q = field(default_factory=Q)
+    is_none: bool = False
 
     @classmethod
     def of_named(cls, named: Named) -> Self:
-        return cls(named.where, Matches.FEW, is_named=True, named=named)
+        return cls(named.where, Matches.FEW, is_named=True, is_none=named.keys is None)
 
     def sessions(self, state: Q) -> QuerySet[Session]:
         """Those that meet the condition and are in the state. Of those that are named both were so when their keys were
@@ -84,7 +87,7 @@ class OfState:
 
     def narrowed(self, where: Q, matches: Matches) -> Self:
         fewer = min(self.matches, matches, key=lambda each: each.value)
-        return replace(self, where=self.where & where, matches=fewer, named=None, may_be_first=False)
+        return replace(self, where=self.where & where, matches=fewer, may_be_first=False)
 
 
 @dataclass(frozen=True, slots=True)
