@@ -14,7 +14,7 @@ from django.utils import timezone
 from sessions_app import actions
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
-from sessions_app.finding import causes, counting, filters, inbox, inbox_counts
+from sessions_app.finding import causes, counting, inbox, inbox_counts, search_sessions
 from sessions_app.finding.inbox_states import Condition
 from sessions_app.models import (
     Approval,
@@ -406,7 +406,7 @@ def test_numbers_of_a_search_that_did_not_look_at_all_matches_may_be_more(desk, 
     text = text_of(desk, f"/inbox/?q=Ada&kind={kind}")
     assert "All 3 Approvals 1 In doubt 0 Failed 2 Stuck 0 Mine 1" in text
     assert "Open the 4" in text
-    monkeypatch.setattr(filters, "MOST_NAMED", 4)
+    monkeypatch.setattr(search_sessions, "MOST_NAMED", 4)
     text = text_of(desk, f"/inbox/?q=Ada&kind={kind}")
     assert "Only the sessions with the newest matches are looked at." in text
     assert "All 3+ Approvals 1+ In doubt 0+ Failed 2+ Stuck 0+ Mine 1+" in text

@@ -4,6 +4,7 @@ import re
 import threading
 from contextlib import contextmanager
 from datetime import timedelta
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -22,14 +23,17 @@ from sessions_app.finding import (
     hidden,
     hits,
     newest,
+    queues,
     search,
     search_index,
     search_masking,
+    search_sessions,
     search_words,
     shown_names,
 )
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.queues import QUEUES
+from sessions_app.finding.session_list import condition_of, read_list
 from sessions_app.models import Branch, Message, Session, ToolCall
 from tests import builders
 
@@ -454,7 +458,7 @@ def test_a_title_or_a_name_is_found_by_any_text_that_it_contains(titles, text, n
     found = {title for title in titles if all(part in title.lower() for part in text.lower().split())}
     with (
         mock.patch.multiple(newest, NEAR_SESSIONS=near, WIDE_SESSIONS=2 * near),
-        mock.patch.object(filters, "MOST_NAMED", 2),
+        mock.patch.object(search_sessions, "MOST_NAMED", 2),
     ):
         search_filter = SessionFilter({"q": text}, user=supervisor)
         shown = set(Session.objects.filter(search_filter.where()))
@@ -625,7 +629,7 @@ def test_a_character_is_found_in_the_titles_of_the_newest_sessions_and_more_may_
     monkeypatch.setattr(newest, "NEAR_SESSIONS", 1)
     is_cut = connection.vendor == "postgresql"
     assert titled() == ({new, of_agent} if is_cut else {old, new, of_agent}, is_cut)
-    monkeypatch.setattr(filters, "MOST_NAMED", 1)
+    monkeypatch.setattr(search_sessions, "MOST_NAMED", 1)
     assert titled() == ({new}, True)
 
 
@@ -733,8 +737,8 @@ def three_roofs(index):
 def test_a_word_that_very_many_messages_have_finds_the_newest_and_more_beside_a_filter(
     limit, found_in, index, monkeypatch
 ):
-    monkeypatch.setattr(filters, "NEWEST", 1)
-    monkeypatch.setattr(filters, "NEWEST_IN_QUEUE", limit)
+    monkeypatch.setattr(search_sessions, "NEWEST", 1)
+    monkeypatch.setattr(search_sessions, "NEWEST_IN_QUEUE", limit)
     supervisor, sessions = builders.user("supervisor"), three_roofs(index)
 
     def listed(*, thorough=None, **query):
@@ -746,14 +750,160 @@ def test_a_word_that_very_many_messages_have_finds_the_newest_and_more_beside_a_
     assert listed(q="roof", assignee="nobody") == (set(sessions[found_in]), True)
     assert listed(q="roof", thorough=True) == (set(sessions[found_in]), True)
     assert listed(q="cellar", thorough=True) == (set(), False)
-    monkeypatch.setattr(filters, "NEWEST_IN_QUEUE", 4)
+    monkeypatch.setattr(search_sessions, "NEWEST_IN_QUEUE", 4)
     assert listed(q="roof", thorough=True) == (set(sessions), False)
+
+
+@pytest.fixture
+def small_queue(index, monkeypatch):
+    """Paused sessions, and newer ones elsewhere that a search finds first: one message, one call and one title."""
+    sessions = {
+        "discarded": builders.rewound(),
+        "shared": builders.forked(),
+        "call": builders.looked_up().session,
+        "titled": builders.queued(title="It covers the roof"),
+        "customer": builders.queued(title="A question", customer="Covers & Sons"),
+        "other": builders.queued(title="Cellar", agent_key="letters"),
+        "open": builders.waiting_for_approval(title="Garage"),
+    }
+    Session.objects.filter(pk__in=[each.pk for each in sessions.values()]).update(
+        status="paused", next_run_at=None, waiting_for="", updated_at=timezone.now() - timedelta(days=1)
+    )
+    for number in range(3):
+        builders.done(title=f"It covers roof {number}")
+    index()
+    for name in ("NEWEST", "NEWEST_IN_QUEUE", "MOST_NAMED", "MOST_NAMED_IN_QUEUE"):
+        monkeypatch.setattr(search_sessions, name, 1)
+    names = {session.pk: name for name, session in sessions.items()}
+    supervisor = builders.user("supervisor")
+
+    def listed(text, **also):
+        session_filter = SessionFilter({"q": text, **also}, user=supervisor)
+        page = read_list(
+            "paused", now=timezone.now(), session_filter=session_filter, after="", oldest_first=False
+        )
+        numbers = {each.queue.key: str(each.number) for each in page.counts}
+        return {names[each.pk] for each in page.sessions}, numbers, session_filter.found.is_cut_among
+
+    return SimpleNamespace(listed=listed, sessions=sessions)
+
+
+def test_a_search_in_a_small_queue_finds_all_that_match_of_its_sessions(small_queue):
+    found, numbers, is_cut = small_queue.listed("covers")
+    assert found == {"discarded", "titled", "customer"}
+    assert numbers["paused"] == "3"
+    assert numbers["done"].endswith("+")
+    assert not is_cut
+    assert small_queue.listed("windscreen")[0] == {"discarded", "shared", "call", "open"}
+    assert small_queue.listed("lookup_policy")[0] == {"discarded", "shared", "call", "open"}
+    assert small_queue.listed("issue_refund")[0] == {"open"}
+    assert small_queue.listed("roof covers")[0] == {"titled"}
+    assert small_queue.listed("letters")[0] == {"other"}
+    assert small_queue.listed(str(small_queue.sessions["other"].pk)[:-3])[0] == {"other"}
+    assert small_queue.listed("nosuchword") == (set(), dict.fromkeys(numbers, "0"), False)
+    assert small_queue.listed("!")[0] == set()
+
+
+@pytest.mark.parametrize("limit", ["FEW", "MOST_POSITIONS"])
+def test_a_search_in_a_large_queue_finds_the_newest_matches_of_all_sessions_and_says_so(
+    small_queue, monkeypatch, limit
+):
+    monkeypatch.setattr(queues, limit, 5)
+    found, numbers, is_cut = small_queue.listed("covers")
+    assert found == set()
+    assert numbers["paused"] == "0+"
+    assert is_cut
+    monkeypatch.setattr(queues, "FEW", 7)
+    monkeypatch.setattr(queues, "MOST_POSITIONS", 1_000)
+    assert len(small_queue.listed("covers")[0]) == 3
+
+
+def test_a_search_in_a_small_queue_finds_by_nothing_that_is_hidden(index, monkeypatch, settings):
+    settings.AGENTSTATE_MASK_PATTERNS = ["roof"]
+    history = builders.asked(title="The roof of a house", agent_key="letters")
+    history.user("The roof leaks into the cellar")
+    session = history.rest("paused")
+    for _ in range(2):
+        newer = builders.asked(title="The roof of a house")
+        newer.user("The roof leaks into the cellar")
+    index()
+    for name in ("NEWEST", "NEWEST_IN_QUEUE", "MOST_NAMED", "MOST_NAMED_IN_QUEUE"):
+        monkeypatch.setattr(search_sessions, name, 1)
+
+    def found(role, text):
+        session_filter = SessionFilter({"q": text}, user=builders.user(role))
+        where = condition_of("paused", timezone.now(), session_filter)
+        return {*Session.objects.filter(where, status="paused")}
+
+    for text in ("roof", "roof leaks", "roof house"):
+        assert found("supervisor", text) == {session}
+        assert found("viewer", text) == set()
+    for text in ("cellar", "leaks into", "house", "letters", str(session.pk)):
+        assert found("supervisor", text) == found("viewer", text) == {session}
+    # The words were stored with another masking than the present one.
+    settings.AGENTSTATE_MASK_PATTERNS = ["roof", "cellar"]
+    for text in ("cellar", "leaks into"):
+        assert found("viewer", text) == set()
+        assert found("supervisor", text) == {session}
+
+
+def test_a_search_in_a_small_queue_is_complete_beside_another_filter(small_queue):
+    for also, found in (
+        ({"agent": "claims"}, {"discarded", "titled", "customer"}),
+        ({"customer": "Sons"}, {"customer"}),
+        ({"agent": "letters"}, set()),
+        ({"pick": [str(small_queue.sessions["titled"].pk)]}, {"titled"}),
+    ):
+        assert small_queue.listed("covers", **also)[0] == found
+        assert not small_queue.listed("covers", **also)[2]
+
+
+def test_pages_of_a_search_in_a_small_queue_follow_each_other(small_queue, monkeypatch):
+    monkeypatch.setattr(queues, "PAGE_OF_FOUND", 1)
+    session_filter = SessionFilter({"q": "covers"}, user=builders.user("supervisor"))
+    for oldest_first in (False, True):
+        found, after = [], ""
+        while True:
+            page = read_list(
+                "paused",
+                now=timezone.now(),
+                session_filter=session_filter,
+                after=after,
+                oldest_first=oldest_first,
+            )
+            found += [session.pk for session in page.sessions]
+            if not page.next:
+                break
+            after = page.next
+        expected = sorted(small_queue.sessions[name].pk for name in ("discarded", "titled", "customer"))
+        assert found == (expected if oldest_first else expected[::-1])
+
+
+def test_a_search_in_an_empty_queue_is_complete(small_queue):
+    Session.objects.filter(status="paused").update(status="idle", phase="done", previous_phase="")
+    found, numbers, is_cut = small_queue.listed("covers")
+    assert (found, numbers["paused"], is_cut) == (set(), "0", False)
+
+
+def test_a_bulk_action_is_of_the_sessions_that_the_list_shows(index, monkeypatch, client):
+    for number in range(3):
+        builders.done(title=f"Roof {number}")
+    builders.paused(title="Roof")
+    index()
+    monkeypatch.setattr(search_sessions, "MOST_NAMED", 1)
+    client.force_login(builders.user("supervisor"))
+    for queue in ("all", "done", "paused"):
+        listed = client.get("/", {"queue": queue, "q": "roof"}).context
+        begun = client.get("/bulk/", {"queue": queue, "q": "roof", "kind": "assign"}).context
+        assert len(listed["rows"]) == {"all": 1, "done": 3, "paused": 1}[queue]
+        assert begun["estimate"].total == len(listed["rows"])
+        assert begun["is_cut"] == listed["is_cut"] == (queue == "all")
 
 
 def test_a_search_beside_an_agent_or_a_tag_that_most_sessions_have_looks_at_as_much_as_one_without(
     index, monkeypatch
 ):
-    monkeypatch.setattr(filters, "NEWEST", 1)
+    monkeypatch.setattr(search_sessions, "NEWEST", 1)
     monkeypatch.setattr(filters, "are_about", lambda rows: rows.count())
     supervisor, sessions = builders.user("supervisor"), three_roofs(index)
     for session in sessions[1:]:
@@ -781,8 +931,8 @@ def test_how_far_a_search_looks_does_not_tell_whether_sessions_have_a_hidden_tag
     index, monkeypatch, settings
 ):
     settings.AGENTSTATE_MASK_PATTERNS = ["most"]
-    monkeypatch.setattr(filters, "NEWEST", 1)
-    monkeypatch.setattr(filters, "NEWEST_IN_QUEUE", 2)
+    monkeypatch.setattr(search_sessions, "NEWEST", 1)
+    monkeypatch.setattr(search_sessions, "NEWEST_IN_QUEUE", 2)
     monkeypatch.setattr(filters, "are_about", lambda rows: rows.count())
     viewer, sessions = builders.user("viewer"), three_roofs(index)
     for session in sessions:
@@ -796,8 +946,10 @@ def test_how_far_a_search_looks_does_not_tell_whether_sessions_have_a_hidden_tag
 def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_complete(
     index, monkeypatch, client
 ):
-    monkeypatch.setattr(filters, "NEWEST", 2)
+    monkeypatch.setattr(search_sessions, "NEWEST", 2)
+    monkeypatch.setattr(queues, "FEW", 0)
     three_roofs(index)
+    builders.done()
     client.force_login(builders.user("supervisor"))
 
     def page(**query):
@@ -810,7 +962,7 @@ def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_comple
     assert newest.count('<span class="count">0+</span>') == len(QUEUES) - 1
     assert "Only the newest matches are listed:" not in thorough
     assert '<span class="count">3</span>' in thorough
-    monkeypatch.setattr(filters, "NEWEST_IN_QUEUE", 2)
+    monkeypatch.setattr(search_sessions, "NEWEST_IN_QUEUE", 2)
     for query in ({"queue": "done"}, {"queue": "all", "status": "idle"}):
         assert "Only the newest matches are listed: add a word to narrow the search." in page(**query)
 
@@ -825,7 +977,7 @@ def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_comple
         ),
         (
             "/bulk/?q=roof",
-            "NEWEST_IN_QUEUE",
+            "NEWEST",
             ["Only the sessions of the newest are selected: add a word to narrow it.", "of 2 sessions"],
         ),
     ],
@@ -836,7 +988,7 @@ def test_an_inbox_and_a_bulk_action_say_that_they_have_the_newest_matches_only(
     three_roofs(index)
     client.force_login(builders.user("supervisor"))
     assert said[0] not in client.get(address).content.decode()
-    monkeypatch.setattr(filters, limit, 2)
+    monkeypatch.setattr(search_sessions, limit, 2)
     text = client.get(address).content.decode()
     assert all(sentence in text for sentence in said)
 
@@ -848,14 +1000,14 @@ def test_of_sessions_that_a_character_finds_by_the_title_or_by_the_agent_those_t
     moment = timezone.now()
     Session.objects.filter(pk=by_title.pk).update(updated_at=moment - timedelta(days=1))
     Session.objects.filter(pk=by_agent.pk).update(updated_at=moment, agent="§")
-    monkeypatch.setattr(filters, "MOST_NAMED", 1)
+    monkeypatch.setattr(search_sessions, "MOST_NAMED", 1)
     session_filter = SessionFilter({"q": "§"}, user=builders.user("supervisor"))
     assert set(Session.objects.filter(session_filter.where())) == {by_agent}
     assert session_filter.found.cut
 
 
 def test_of_sessions_with_the_words_in_their_titles_those_that_changed_last_are_listed(monkeypatch):
-    monkeypatch.setattr(filters, "MOST_NAMED", 2)
+    monkeypatch.setattr(search_sessions, "MOST_NAMED", 2)
     sessions = [builders.asked(title=f"Roof {number}").session for number in range(3)]
     for days, session in enumerate(sessions):
         Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(days=days))
@@ -865,6 +1017,6 @@ def test_of_sessions_with_the_words_in_their_titles_those_that_changed_last_are_
     assert session_filter.found.cut
     assert set(Session.objects.filter(session_filter.where(thorough=True))) == set(sessions)
     assert not session_filter.found.cut
-    monkeypatch.setattr(filters, "MOST_NAMED_IN_QUEUE", 1)
+    monkeypatch.setattr(search_sessions, "MOST_NAMED_IN_QUEUE", 1)
     assert set(Session.objects.filter(session_filter.where(thorough=True))) == set(sessions[:1])
     assert session_filter.found.cut

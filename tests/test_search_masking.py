@@ -6,7 +6,14 @@ from django.db import connection
 from django.http import QueryDict
 
 from sessions_app.access.masking import HIDDEN, Mask
-from sessions_app.finding import filters, hits, search, search_index, search_masking, shown_names
+from sessions_app.finding import (
+    hits,
+    search,
+    search_index,
+    search_masking,
+    search_sessions,
+    shown_names,
+)
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.search_words import MESSAGES, call_tables
 from sessions_app.models import Session, ShownName
@@ -264,7 +271,7 @@ def test_titles_and_customers_are_compared_as_they_are_shown(viewer, supervisor,
 
 
 def test_what_is_hidden_in_newer_sessions_does_not_decide_which_older_ones_are_found(viewer, monkeypatch):
-    monkeypatch.setattr(filters, "MOST_NAMED", 2)
+    monkeypatch.setattr(search_sessions, "MOST_NAMED", 2)
     builders.done(title="Flight 8937")
     for number in range(3):
         builders.done(title=f"Account {SECRET} of {number}", customer=f"DE89{number}")
@@ -284,7 +291,7 @@ def test_a_name_that_is_hidden_whole_finds_nothing(viewer, supervisor, settings)
 
 
 def test_of_very_many_titles_the_newest_are_listed_and_the_page_may_say_so(viewer, monkeypatch):
-    monkeypatch.setattr(filters, "MOST_NAMED", 2)
+    monkeypatch.setattr(search_sessions, "MOST_NAMED", 2)
     for number in range(3):
         builders.done(title=f"Ada {number}")
     update_index()

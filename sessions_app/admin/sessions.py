@@ -34,7 +34,8 @@ from sessions_app.actions import BY_REASON
 from sessions_app.addresses import address
 from sessions_app.admin.base import ReadOnly, masked_name, sentence_of
 from sessions_app.finding import queues, stuck
-from sessions_app.finding.filters import id_begins_with, in_phase
+from sessions_app.finding.filters import in_phase
+from sessions_app.finding.search_sessions import id_begins_with
 from sessions_app.models import (
     Approval,
     Branch,

@@ -3,7 +3,7 @@
 import sys
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
@@ -21,8 +21,7 @@ from sessions_app.finding.facets import Facets
 from sessions_app.finding.hidden import contains, has_index, may_find_tag, may_know_hidden
 from sessions_app.finding.keys import are
 from sessions_app.finding.pairs import has_trigrams
-from sessions_app.finding.search import NEWEST, NEWEST_IN_QUEUE, newest_sessions
-from sessions_app.finding.search_words import MOST_WORDS, parts_of
+from sessions_app.finding.search_sessions import Found, search
 from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, SessionTag, Status
 from sessions_app.models.tag import has_tag
 
@@ -31,10 +30,6 @@ AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=
 LONG = ("7d", "30d")
 # A page of the list has no more.
 MOST_PICKED = 50
-# So many sessions are found by their title, customer, agent or id: those that changed last.
-MOST_NAMED = 150
-# In a queue or beside a filter: if one of fifty has the text, they are found without the index, which gives all.
-MOST_NAMED_IN_QUEUE = 400
 # So many sessions are listed of customers whose name has a character for which there is no index: the newest ones.
 MOST_OF_CHARACTER = 1_000
 
@@ -94,20 +89,27 @@ class SessionFilter(forms.Form):
         self.fields["agent"].widget.choices = CallableChoiceIterator(cache(_agents))
         self.fields["assignee"].widget.choices = CallableChoiceIterator(cache(_assignees))
 
-    def where(self, *, thorough: bool | None = None, by_phase: bool = True) -> Q:
+    def where(
+        self,
+        *,
+        thorough: bool | None = None,
+        by_phase: bool = True,
+        among: Sequence[uuid.UUID] | None = None,
+    ) -> Q:
         """The condition that the valid fields make. A person finds by what they may see, see `hidden`.
 
-        At most nine queries; most of them are the search's.
+        At most eleven queries; most of them are the search's.
 
         :param thorough: Whether a search looks at more of the matches of a word that very many sessions contain, which
             takes up to a second. None: it does beside other fields, unless these are one agent or one tag that most
             sessions have. See `found` for whether it looked at all of them.
         :param by_phase: Whether the phase is a part of the condition; of the facets it is.
+        :param among: A few sessions, of which a search finds all that match: see `search_sessions.search`.
         """
         self.is_valid()
         whole = may_know_hidden(self.user)
         values = {name: value for name, value in self.cleaned_data.items() if value}
-        where = self._of_no_facet(values, whole, thorough)
+        where = self._of_no_facet(values, whole, thorough, among)
         facets = Facets(rest=where)
         self.changed_since = None
         if "since" in values:
@@ -146,7 +148,13 @@ class SessionFilter(forms.Form):
             case _:
                 return User.objects.filter(username=name).values_list("pk", flat=True).first() or 0
 
-    def _of_no_facet(self, values: dict[str, Any], whole: bool, thorough: bool | None) -> Q:
+    def _of_no_facet(
+        self,
+        values: dict[str, Any],
+        whole: bool,
+        thorough: bool | None,
+        among: Sequence[uuid.UUID] | None,
+    ) -> Q:
         """The condition of the fields that the index of facets does not have; sets `found`."""
         where = Q()
         if "failure" in values:
@@ -164,8 +172,9 @@ class SessionFilter(forms.Form):
         if "q" in values:
             if thorough is None:
                 thorough = self.narrows and not self._leaves_most(whole)
-            found = _search(values["q"], whole, thorough)
-            self.found = replace(found, cut=found.cut or self.found.cut)
+            found = search(values["q"], whole=whole, thorough=thorough, among=among)
+            has_all = found.has_all_among and not self.found.cut
+            self.found = replace(found, cut=found.cut or self.found.cut, has_all_among=has_all)
             where &= self.found.where
         return where
 
@@ -285,58 +294,3 @@ def _agents() -> list[tuple[str, str]]:
 def _assignees() -> list[tuple[str, str]]:
     people = User.objects.filter(is_active=True).order_by("username").values_list("username", "username")
     return [("", "anyone"), ("me", "me"), ("nobody", "nobody"), *people[:200]]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a search finds. ``few``: at most some ten thousand sessions. ``cut``: only the newest; there may be more.
-
-    thorough: whether it looked at thousands of matches instead of hundreds.
-    """
-
-    where: Q
-    few: bool = False
-    cut: bool = False
-    thorough: bool = False
-
-
-def _search(text: str, whole: bool, thorough: bool) -> Found:
-    """Sessions whose history, title or customer contains each part of the text, whose agent it is, or whose id starts
-    with it.
-
-    Each is looked for by an index of its own, so what is found are keys. At most four queries.
-
-    :param thorough: As that of `Found`.
-    """
-    most, most_named = (NEWEST_IN_QUEUE, MOST_NAMED_IN_QUEUE) if thorough else (NEWEST, MOST_NAMED)
-    named = Q(agent=text) | id_begins_with(text)
-    parts = [part for part, _ in parts_of(text)][:MOST_WORDS] or [text]
-    keys, more = newest_sessions(text, whole=whole, limit=most)
-    contained = contains(parts, "title", "customer", whole=whole)
-    if not whole:
-        # Shown names stand in another table: of a condition on both tables PostgreSQL would read all sessions.
-        titled, more_titled = _titled(contained, Q(pk__in=[]), parts, most_named)
-        return Found(are({*keys, *titled}) | named, cut=more or more_titled, thorough=thorough)
-    titled, more_titled = _titled(contained, named, parts, most_named)
-    return Found(are({*keys, *titled}), few=True, cut=more or more_titled, thorough=thorough)
-
-
-def _titled(contained: Q, named: Q, parts: Sequence[str], most: int) -> tuple[list[uuid.UUID], bool]:
-    """The keys of the sessions that changed last of those whose title or customer contains the parts, or that are
-    named, and whether there may be more. One query, or three for parts of which none has an index.
-    """
-    if not any(map(has_index, parts)) and connection.vendor == "postgresql":
-        near, are_all = newest.near_sessions(contained, most + 1)
-        by_change = Session.objects.order_by("-updated_at", "-id").values_list("pk", flat=True)
-        keys = list(by_change.filter(named | are(near))[: most + 1])
-        return keys[:most], len(keys) > most or not are_all
-    keys = newest.matching_sessions(contained | named, most + 1)
-    return keys[:most], len(keys) > most
-
-
-def id_begins_with(text: str) -> Q:
-    """Sessions whose id begins with the text, with or without its dashes: by the index of the keys."""
-    digits = text.strip().replace("-", "").lower()
-    if not digits or len(digits) > 32 or not set(digits) <= set("0123456789abcdef"):
-        return Q(pk__in=[])
-    return Q(pk__gte=uuid.UUID(digits.ljust(32, "0")), pk__lte=uuid.UUID(digits.ljust(32, "f")))

@@ -57,6 +57,7 @@ def counts(
     *,
     few: bool | None = None,
     cut: bool = False,
+    cut_but: str = "",
     by_row: bool = False,
 ) -> list[QueueCount]:
     """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query, or two.
@@ -67,7 +68,7 @@ def counts(
 
     :param few: The filter matches some thousands of sessions at most: they are read once, and not for each queue. None
         if that is to be found out.
-    :param cut: It does not match all that it should: there may be more in each queue.
+    :param cut: It does not match all that it should: there may be more in each queue, but for the queue ``cut_but``.
     :param by_row: The filter takes little to ask it of a session, and is asked of each that is looked at.
     """
     if not where:
@@ -77,7 +78,10 @@ def counts(
             keys, few = keys_of_matching(where)
             where = are(keys) if few else where
         counted = _count_few(now, where) if few else _count_many(now, where, by_row)
-    return [QueueCount(queue, number.or_more(cut)) for queue, number in zip(QUEUES, counted, strict=True)]
+    return [
+        QueueCount(queue, number.or_more(cut and queue.key != cut_but))
+        for queue, number in zip(QUEUES, counted, strict=True)
+    ]
 
 
 def _to_count(key: str, now: datetime) -> Sql:

@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import reduce
 from operator import or_
 
+from django.db import connection
 from django.db.models import Q, QuerySet
 
 from sessions_app.access.typed import read_time
@@ -18,7 +19,7 @@ from sessions_app.finding import stuck
 from sessions_app.finding.counting import MOST, are_about
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.newest import any_matching, first_matching, first_with_facets
-from sessions_app.finding.parts import chosen, first_of_all, opaque, union
+from sessions_app.finding.parts import as_sql, chosen, first_of_all, opaque, union
 from sessions_app.models import Phase, Session, Status
 
 PAGE = 50
@@ -27,6 +28,8 @@ PAGE_OF_FOUND = 25
 # Of a queue that most sessions are in, an index has a long list: so many sessions are read sooner, and asked whether
 # they are in the queue.
 ASKED_FOR_QUEUE = 10_000
+# Of a queue with so few sessions, which have so many positions together, a search looks through each message and call.
+FEW, MOST_POSITIONS = 500, 20_000
 # A list shows none of them, and decoding them costs more than reading the rest of the row.
 _NOT_LISTED = ("inputs", "breakpoints", "breakpoint_hit", "totals", "final_answer")
 
@@ -113,6 +116,23 @@ def keys_of_matching(
     return keys, len(keys) <= MOST
 
 
+def few_keys(key: str, now: datetime) -> list[uuid.UUID] | None:
+    """The keys of all sessions of a queue; None if it has more than `FEW`, or these have more than `MOST_POSITIONS`
+    positions together. One query.
+
+    On PostgreSQL also None where it expects more than twenty times as many, by one estimate for each condition of the
+    queue: of a large queue no row need be read.
+    """
+    if connection.vendor == "postgresql" and sum(map(are_about, parts(key, now, None))) > 20 * FEW:
+        return None
+    rows = [part.order_by().values("pk")[: FEW + 1] for part in parts(key, now, None)]
+    found = chosen(Session, union([as_sql(part) for part in rows])).order_by()
+    sessions = list(found.values_list("pk", "position")[: FEW + 1])
+    if len(sessions) > FEW or sum(position for _, position in sessions) > MOST_POSITIONS:
+        return None
+    return [pk for pk, _ in sessions]
+
+
 def contradict(one: Q, other: Q) -> bool:
     """Whether both ask for another status or phase, so that no session meets them."""
     wanted, found = _wanted(one), _wanted(other)
@@ -151,12 +171,14 @@ def read_page(
     oldest_first: bool | None = None,
     limit: int = PAGE,
     several: bool = False,
+    few: bool = False,
     facets: Facets | None = None,
 ) -> SessionsPage:
     """One page of a queue, with assignees and tags, and without the fields that no list shows. Two queries, and with
     facets up to four estimates, each of them once a minute.
 
     :param several: The filter is one of several fields, which may hardly ever be met together.
+    :param few: The filter names some thousands of sessions at most by their keys.
     :param facets: The same as ``where``, if an index finds what is asked of a session.
     :param after: The cursor that the page before gave; an invalid one gives the first page.
     :param oldest_first: The order, where it is not that of the queue.
@@ -165,7 +187,13 @@ def read_page(
     cursor = read_cursor(after)
     beyond = beyond_of(*cursor, ascending=ascending) if cursor else Q()
     order = order_of(ascending)
-    if several and where and key in IN_ORDER:
+    rows: QuerySet[Session]
+    if few:
+        # Each of them is asked whether it is in the queue: an index of the queue has far more sessions.
+        in_queue = queue_filter(key, now)
+        is_in_queue = Q(opaque(in_queue)) if in_queue else Q()
+        rows = Session.objects.filter(where or Q(), beyond, is_in_queue).order_by(*order)[: limit + 1]
+    elif several and where and key in IN_ORDER:
         rows = _first_of_several(_possible(key, now, where), beyond, where, facets, order, limit + 1)
         rows = rows.order_by(*order)[: limit + 1]
     else:

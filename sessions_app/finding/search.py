@@ -3,18 +3,23 @@
 `sessions_app.finding.search_words` says what is searched and how, `sessions_app.finding.hits` shows where in a session.
 """
 
+from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
 
+from sessions_app.finding.keys import listed
+from sessions_app.finding.parts import Sql
 from sessions_app.finding.search_words import MESSAGES, Words, call_tables, phrases_of
 from sessions_app.models import Branch, Message, Session, ToolCall
 
 # So many messages, and so many calls, a search looks at: the newest that match.
 NEWEST = 300
 # A search in a queue or beside a filter looks at more, since few of what it finds may be listed.
-NEWEST_IN_QUEUE = 1_000
+NEWEST_IN_QUEUE = 500
+# A branch that is the session's own is searched to its end.
+_NO_END = 2**63 - 1
 
 
 def newest_sessions(text: str, *, whole: bool, limit: int = NEWEST) -> tuple[list[UUID], bool]:
@@ -34,6 +39,50 @@ def newest_sessions(text: str, *, whole: bool, limit: int = NEWEST) -> tuple[lis
         rows = cursor.fetchall()
     keys = [row[0] if isinstance(row[0], UUID) else UUID(row[0]) for row in rows]
     return keys, any(number >= limit for _, number in rows)
+
+
+def sessions_among(text: str, keys: Collection[UUID], *, whole: bool) -> set[UUID]:
+    """Those of the sessions whose history contains the text, as `newest_sessions` finds it. One query.
+
+    PostgreSQL reads all messages and calls of the sessions; SQLite finds all that match of all sessions by the index.
+    """
+    phrases = phrases_of(text)
+    if not phrases or not keys:
+        return set()
+    words = Words(phrases, whole)
+    messages, in_messages = _matches(words, [MESSAGES])
+    calls, in_calls = _matches(words, call_tables())
+    branches, among = Branch._meta.db_table, "= ANY(%s::uuid[])"
+    if connection.vendor == "sqlite":
+        among = "IN (SELECT value FROM json_each(%s))"
+    of_segment = "row.branch_id = segment.branch_id AND row.position <= segment.upto"
+    sql = f"""
+        WITH segment (session_id, branch_id, upto) AS MATERIALIZED (
+            SELECT session_id, id, {_NO_END} FROM {branches} WHERE session_id {among}
+            UNION ALL
+            SELECT fork.session_id, {_item(0)}, {_item(1)} FROM {branches} fork CROSS JOIN {_each_segment()}
+            WHERE fork.number = 1 AND fork.session_id {among}
+        )
+        SELECT DISTINCT session_id FROM segment WHERE EXISTS (
+            SELECT 1 FROM {Message._meta.db_table} row WHERE {of_segment} AND ({messages})
+        ) OR EXISTS (
+            SELECT 1 FROM {ToolCall._meta.db_table} row WHERE {of_segment} AND ({calls})
+        )
+    """  # noqa: S608 - names of our own tables; the words are parameters
+    one_of = listed(keys)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [one_of, one_of, *in_messages, *in_calls])
+        return {key if isinstance(key, UUID) else UUID(key) for (key,) in cursor.fetchall()}
+
+
+def _matches(words: Words, tables: list[str]) -> Sql:
+    """Whether the ``row`` of a message or a call, whose words are in these tables, matches."""
+    if connection.vendor == "sqlite":
+        found = words.keys(tables)
+        return f"row.id IN ({found.sql})", tuple(found.params)
+    [table] = tables
+    match, values = words.match_of(table, "row.id")
+    return match, tuple(values)
 
 
 def _sessions(words: Words, limit: int) -> tuple[str, tuple[Any, ...]]:

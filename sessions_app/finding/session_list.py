@@ -36,6 +36,16 @@ class SessionList:
         return next((count.number for count in self.counts if count.queue.key == key), None)
 
 
+def condition_of(key: str, now: datetime, session_filter: SessionFilter) -> Q:
+    """The filter, as a list of the queue has it: a search finds all that match of a small queue. One query besides the
+    filter's, and those of `queues.few_keys`.
+    """
+    if key == "all":
+        return session_filter.where()
+    among = queues.few_keys(key, now) if session_filter.text else None
+    return session_filter.where(thorough=among is None, among=among)
+
+
 def read_list(
     key: str, *, now: datetime, session_filter: SessionFilter, after: str, oldest_first: bool
 ) -> SessionList:
@@ -43,11 +53,11 @@ def read_list(
     :param session_filter: A valid one, or one without the fields that are invalid.
     :param after: The cursor that the page before gave; an invalid one gives the first page.
     """
-    where = session_filter.where(thorough=True if key != "all" else None)
+    where = condition_of(key, now, session_filter)
     found, fields = session_filter.found, session_filter.fields_on
     few, filtered_by = found.few, where
     facets = session_filter.facets if fields + (key != "all") > 1 and key in queues.IN_ORDER else None
-    if where and not found.few:
+    if where and not few:
         # The first page of all sessions is among them, too.
         has_page = fields > 1 and key == "all" and not after and not oldest_first
         # Of one field an index finds the first hundred sooner than that of all facets finds all.
@@ -67,13 +77,17 @@ def read_list(
         oldest_first=oldest_first,
         limit=queues.PAGE_OF_FOUND if session_filter.text else queues.PAGE,
         several=filtered_by is where and not few and fields + (key != "all") > 1,
+        few=bool(where) and few,
         facets=facets,
     )
     if session_filter.is_list_of_keys and not few:
         # Of the newest sessions of each queue it is asked whether they are among these: PostgreSQL would look up all
         # keys for each queue.
         where = Q(opaque(where))
-    counts = queue_numbers.counts(now, where, few=few, cut=found.cut, by_row=facets is not None)
+    cut_but = key if found.has_all_among else ""
+    counts = queue_numbers.counts(
+        now, where, few=few, cut=found.cut, cut_but=cut_but, by_row=facets is not None
+    )
     # A number that is "at least" is no smaller than what the page itself shows.
     counts = [count.at_least(len(page.sessions)) if count.queue.key == key else count for count in counts]
     return SessionList(page.sessions, page.next, counts)

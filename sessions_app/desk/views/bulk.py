@@ -28,6 +28,7 @@ from sessions_app.desk.pages import bulk as bulk_pages
 from sessions_app.desk.pages.causes import read_cause
 from sessions_app.finding import queues
 from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.session_list import condition_of
 from sessions_app.models import BulkAction
 
 BULK_ACTIONS = {action.key: action for action in ACTIONS.values() if action.bulk}
@@ -44,7 +45,8 @@ def begin(request: Request) -> HttpResponse:
     session_filter = SessionFilter(request.GET, user=request.user)
     queue = queue_of(request) or "all"
     query = _query(request.GET, queue)
-    sessions = queues.select(queue, context.now, session_filter.where(thorough=True))
+    # The sessions that the list shows from which the person comes.
+    sessions = queues.select(queue, context.now, condition_of(queue, context.now, session_filter))
     chosen = actions.bulk_chosen(sessions=sessions)
     action = BULK_ACTIONS.get(request.GET.get("kind", ""))
     if action is None:
@@ -81,7 +83,7 @@ def begin(request: Request) -> HttpResponse:
         "choices": BULK_ACTIONS.values(),
         "query": query,
         "filtered": describe_query(query, context.mask),
-        "is_cut": session_filter.found.cut,
+        "is_cut": session_filter.found.is_cut_among,
         "estimate": estimate,
         "why_none": f"None of these can be {action.participle}.",
         "advice": advice.for_actor(actor) if advice is not None else None,

@@ -67,7 +67,7 @@ def sessions_page(request: Request) -> HttpResponse:
             for session in sessions
         ],
         "next": listed.next,
-        "is_cut": session_filter.found.cut,
+        "is_cut": session_filter.found.is_cut_among,
         "is_thorough": session_filter.found.thorough,
         "after": after,
         "filter": session_filter,
