@@ -86,14 +86,13 @@ def _that_meet(
     if kind == STUCK:
         return _stuck_that_meet(now, where, last, moving.where, moving_matches=moving.matches, **how)
     since = condition.since if stopped.matches is Matches.MANY else None
-    if kind == DOUBT:
-        return _doubts_that_meet(where, last, since, tool or None, **how)
-    return _approvals_that_meet(now, where, last, since, tool or None, **how)
+    at = now if kind == APPROVAL else None
+    return _calls_that_meet(at, where, last, since, tool or None, **how)
 
 
 @planned_anew
-def _approvals_that_meet(
-    now: datetime,
+def _calls_that_meet(
+    now: datetime | None,
     where: Q,
     last: Q,
     since: datetime | None,
@@ -104,28 +103,14 @@ def _approvals_that_meet(
     oldest_first: bool,
     most: int,
 ) -> Columns:
+    """
+    :param now: For requests; calls in doubt do not expire, and have none.
+    """
     stopped = OfState(where, matches, is_named=is_named, last=last)
     condition = Condition(stopped, stopped, stopped, since=since)
-    rows = approvals(now, condition, tool or "")
-    return columns(APPROVAL, rows, condition=condition, oldest_first=oldest_first, most=most)
-
-
-@planned_anew
-def _doubts_that_meet(
-    where: Q,
-    last: Q,
-    since: datetime | None,
-    tool: str | None,
-    *,
-    matches: Matches,
-    is_named: bool,
-    oldest_first: bool,
-    most: int,
-) -> Columns:
-    stopped = OfState(where, matches, is_named=is_named, last=last)
-    condition = Condition(stopped, stopped, stopped, since=since)
-    rows = doubts(condition, tool or "")
-    return columns(DOUBT, rows, condition=condition, oldest_first=oldest_first, most=most)
+    kind = DOUBT if now is None else APPROVAL
+    rows = doubts(condition, tool or "") if now is None else approvals(now, condition, tool or "")
+    return columns(kind, rows, condition=condition, oldest_first=oldest_first, most=most)
 
 
 @planned_anew
