@@ -34,8 +34,9 @@ from sessions_app.models.markers import Adapt, marked, places_of, shape_of
 
 P = ParamSpec("P")
 Row = TypeVar("Row")
-# Each number of branches, and of values that a query names, has SQL of its own. Beyond, Django makes it each time.
-MOST_SHAPES = 100
+# Each number of branches, of values that a query names, and each form of a condition has SQL of its own: all pairs of
+# filters of the inbox have 76. Of more, the first that was made is forgotten; of more values Django makes it each time.
+MOST_SHAPES = 300
 MOST_VALUES = 100
 # Of larger numbers Django knows which columns cannot hold them.
 LARGEST = 2**31 - 1
