@@ -20,7 +20,7 @@ from django.db.models.functions import RowNumber
 from agentstate.domain.words import words_of
 from sessions_app.access.masking import Mask
 from sessions_app.finding import keys
-from sessions_app.finding.search import NEWEST
+from sessions_app.finding.search import NEWEST, NO_END
 from sessions_app.finding.search_words import (
     BETWEEN,
     MESSAGES,
@@ -41,9 +41,8 @@ AROUND = 80
 WALKED = 10_000
 # Hits of each session in a list of them.
 IN_LIST = 2
-# A branch, and the last position of it that is searched; None for all of them. To the database, that is `_NO_END`.
+# A branch, and the last position of it that is searched; None for all of them. To the database, that is `NO_END`.
 Segment = tuple[int, int | None]
-_NO_END = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +204,7 @@ def _walk(rows: str, table: str, segments: Sequence[Segment], words: Words, each
     """  # noqa: S608 - names of our own tables; the words are parameters
     branches, last = (
         [branch for branch, _ in segments],
-        [_NO_END if last is None else last for _, last in segments],
+        [NO_END if last is None else last for _, last in segments],
     )
     return RawSQL(sql, [branches, last, *params])  # noqa: S611 - as above
 

@@ -123,10 +123,11 @@ def few_keys(key: str, now: datetime) -> list[uuid.UUID] | None:
     On PostgreSQL also None where it expects more than twenty times as many, by one estimate for each condition of the
     queue: of a large queue no row need be read.
     """
-    if connection.vendor == "postgresql" and sum(map(are_about, parts(key, now, None))) > 20 * FEW:
+    of_queue = parts(key, now, None)
+    if connection.vendor == "postgresql" and sum(map(are_about, of_queue)) > 20 * FEW:
         return None
-    rows = [part.order_by().values("pk")[: FEW + 1] for part in parts(key, now, None)]
-    found = chosen(Session, union([as_sql(part) for part in rows])).order_by()
+    rows = [as_sql(part.order_by().values("pk")[: FEW + 1]) for part in of_queue]
+    found = chosen(Session, union(rows)).order_by()
     sessions = list(found.values_list("pk", "position")[: FEW + 1])
     if len(sessions) > FEW or sum(position for _, position in sessions) > MOST_POSITIONS:
         return None

@@ -18,8 +18,8 @@ from sessions_app.models import Branch, Message, Session, ToolCall
 NEWEST = 300
 # A search in a queue or beside a filter looks at more, since few of what it finds may be listed.
 NEWEST_IN_QUEUE = 500
-# A branch that is the session's own is searched to its end.
-_NO_END = 2**63 - 1
+# The last position that is searched of a branch that is searched to its end.
+NO_END = 2**63 - 1
 
 
 def newest_sessions(text: str, *, whole: bool, limit: int = NEWEST) -> tuple[list[UUID], bool]:
@@ -58,7 +58,7 @@ def sessions_among(text: str, keys: Collection[UUID], *, whole: bool) -> set[UUI
     of_segment = "row.branch_id = segment.branch_id AND row.position <= segment.upto"
     sql = f"""
         WITH segment (session_id, branch_id, upto) AS MATERIALIZED (
-            SELECT session_id, id, {_NO_END} FROM {branches} WHERE session_id {among}
+            SELECT session_id, id, {NO_END} FROM {branches} WHERE session_id {among}
             UNION ALL
             SELECT fork.session_id, {_item(0)}, {_item(1)} FROM {branches} fork CROSS JOIN {_each_segment()}
             WHERE fork.number = 1 AND fork.session_id {among}

@@ -1,4 +1,4 @@
-"""Which sessions a search finds: by their history, title, customer, agent and id. At most six queries.
+"""Which sessions a search finds: by their history, title, customer, agent and id. At most seven queries.
 
 What very many sessions contain is looked for in the newest matches only. Of the few sessions of a small queue all that
 match are found.

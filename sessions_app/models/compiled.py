@@ -8,9 +8,9 @@ Where the best plan depends on these, `planned_anew` leaves the server to make o
 
 The function does nothing with its positional arguments but have columns compared with them: to a time it may add what
 is always the same, and it may ask whether one is None, and how many values a tuple has. With a `Q` it does nothing but
-filter by it, or ask whether it is empty. Keyword arguments choose what
-it asks for, a limit or an order: each choice has SQL of its own. It reads nothing that changes: neither settings nor
-the clock. The tests compare calls with what Django would make of them (`tests/compiling.py`).
+filter by it, or ask whether it is empty. Keyword arguments choose what it asks for, a limit or an order: each choice
+has SQL of its own. It reads nothing that changes: neither settings nor the clock. The tests compare calls with what
+Django would make of them (`tests/compiling.py`).
 """
 
 from collections.abc import Callable, Sequence
