@@ -170,9 +170,37 @@ def test_rows_that_are_written_later_get_keys_of_their_own():
     assert Session.objects.count() == 10
 
 
-@pytest.mark.parametrize("sizes", [{"sessions": 0}, {"sessions": -1}, {"steps": -1}, {"steps": 99}], ids=str)
-def test_a_number_of_sessions_or_steps_that_makes_none_is_wrong_usage(sizes: dict[str, int]):
-    with pytest.raises(CommandError, match="Give --sessions a number from 1 on") as refused:
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"sessions": 0},
+        {"sessions": -1},
+        {"sessions": 100_000_001},
+        {"sessions": 99_999_999_999_999_999_999},
+        {"steps": -1},
+        {"steps": 99},
+        {"steps": 1_000_001},
+    ],
+    ids=str,
+)
+def test_a_number_of_sessions_or_steps_that_makes_none_or_has_no_end_is_wrong_usage(
+    sizes: dict[str, int], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delattr(synth, "write")
+    why = "Give --sessions a number from 1 to 100,000,000, and --steps one from 100 to 1,000,000, or 0."
+    with pytest.raises(CommandError) as refused:
         call_command("agent", "synth", add=True, **sizes)
-    assert refused.value.returncode == 2
+    assert (str(refused.value), refused.value.returncode) == (why, 2)
     assert not Session.objects.exists()
+
+
+def test_the_most_sessions_and_steps_that_the_command_takes_are_written(monkeypatch: pytest.MonkeyPatch):
+    asked: list[tuple[int, int]] = []
+
+    def written(*, sessions: int, steps: int, **others: object) -> synth.Written:
+        asked.append((sessions, steps))
+        return synth.Written(sessions, 0)
+
+    monkeypatch.setattr(synth, "write", written)
+    call_command("agent", "synth", sessions=100_000_000, steps=1_000_000, stdout=StringIO())
+    assert asked == [(100_000_000, 1_000_000)]

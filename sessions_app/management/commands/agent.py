@@ -209,8 +209,7 @@ class Command(BaseCommand):
         self.stdout.write(done.format(count(number, "session")))
 
     def synth(self, options: Options) -> None:
-        if options["sessions"] < 1 or (options["steps"] < synth.SHORTEST_LONG and options["steps"] != 0):
-            why = f"Give --sessions a number from 1 on, and --steps one from {synth.SHORTEST_LONG} on, or 0."
+        if why := synth.why_refused(options["sessions"], options["steps"]):
             raise CommandError(why, returncode=2)
         if Session.objects.exists() and not options["add"]:
             raise CommandError("The database holds sessions. Give --add to put synthetic ones beside them.")

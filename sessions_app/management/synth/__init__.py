@@ -19,6 +19,7 @@ from sessions_app.models import Branch, RegisteredAgent, ToolCall
 
 SHORTEST_LONG = 100
 """Fewer steps make no long session."""
+MOST_SESSIONS, MOST_STEPS = 100_000_000, 1_000_000
 _STEPS_OF_A_TURN = 2
 _SECONDS_OF_A_STEP = 2
 _DAYS = 90
@@ -37,16 +38,28 @@ _SHARES = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Those of the command."""
-    parser.add_argument("--sessions", type=int, default=1_000, metavar="N")
+    parser.add_argument(
+        "--sessions", type=int, default=1_000, metavar="N", help=f"from 1 to {MOST_SESSIONS:,}"
+    )
     parser.add_argument(
         "--steps",
         type=int,
         default=1_000,
         metavar="M",
-        help=f"steps of the longest session, from {SHORTEST_LONG} on; 0 for none that is long",
+        help=f"steps of the longest session, from {SHORTEST_LONG} to {MOST_STEPS:,}; 0 for none that is long",
     )
     parser.add_argument("--seed", type=int, default=1, help="the same seed makes the same sessions")
     parser.add_argument("--add", action="store_true", help="also to a database that holds sessions already")
+
+
+def why_refused(sessions: int, steps: int) -> str:
+    """Why the command does not write so many; "" if it does."""
+    if 1 <= sessions <= MOST_SESSIONS and (steps == 0 or SHORTEST_LONG <= steps <= MOST_STEPS):
+        return ""
+    return (
+        f"Give --sessions a number from 1 to {MOST_SESSIONS:,}, "
+        f"and --steps one from {SHORTEST_LONG} to {MOST_STEPS:,}, or 0."
+    )
 
 
 @dataclass(frozen=True, slots=True)
