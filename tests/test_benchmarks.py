@@ -1,5 +1,6 @@
 """The benchmarks: what their page says of a goal, what they count, how they simulate, and that every part runs."""
 
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from benchmarks.rows import Chart, Measured, Record, Row, Table, compared
 from benchmarks.simulation import Arrangement, Costs, Installation
 from benchmarks.sizes import SMALLEST
 from benchmarks.wire import counting
+from tools.processes import PROJECT
 
 WITHOUT_RIVALS = ("--quick", "--no-rivals", "--results")
 
@@ -73,6 +75,25 @@ def test_a_part_that_was_measured_with_these_sizes_is_not_measured_again(tmp_pat
     main([*WITHOUT_RIVALS, str(tmp_path), "--resume", "--only", "up", "writes"])
     assert "1 of 1" not in capsys.readouterr().out
     assert "Of 2 goals 2 hold." in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_the_window_of_doubt_is_promised_for_what_was_measured_and_as_it_was_measured():
+    rows = re.findall(
+        r"^\| (\w+), (.+): commit of the reply to the call, (median|p95) \| ([\d.]+) .*",
+        (PROJECT / "benchmarks" / "RESULTS.md").read_text(),
+        re.MULTILINE,
+    )
+    measured = {(database, how, which): figure for database, how, which, figure in rows}
+    promises = " ".join((PROJECT / "docs" / "promises.md").read_text().split())
+    _, found, promised = promises.partition(
+        "measured from the end of the commit to the first line of the tool."
+    )
+    promised = promised.partition(" - ")[0]
+    assert found
+    places = {(database, how) for database, how, _ in measured}
+    figures = [f"{measured[*place, 'median']} ms ({measured[*place, 'p95']})" for place in places]
+    assert [figure for figure in figures if figure not in promised] == []
+    assert ("150 on SQLite are not measured" in promised) is (("SQLite", "150 in one process") not in places)
 
 
 def test_a_part_that_needs_another_says_which(tmp_path):
