@@ -5,16 +5,26 @@ Every command sees that the modules are there. Building the agents takes Haystac
 API key, say), so that is part of `manage.py check --deploy`.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from resource import RLIMIT_NOFILE, getrlimit
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Info, Tags, Warning, register
+from django.db import DEFAULT_DB_ALIAS
 
 HINT = "Correct the setting AGENTSTATE_AGENTS: a list of modules, separated by commas in the environment."
+# A child with prefork needs so many: for its run, its heartbeat and the mirror.
+FEWEST_CONNECTIONS = 3
+WITH_CONNECTIONS = (
+    "each web process, each worker with threads, with prefork each child and its parent, and `update_search --follow`; "
+    "`celery beat` opens no connection"
+)
 
 
 @register("agentstate")
@@ -90,33 +100,61 @@ def proxies_are_known(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(Tags.database)
+# Both have both tags: where one is chosen by a tag, so is the other, which leaves the comparison to it.
+@register("agentstate", Tags.database)
 def connections_suffice(
     app_configs: Any, *, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
     """All processes together must not be able to open more connections than the PostgreSQL server accepts.
 
-    Without AGENTSTATE_PROCESSES these are the workers that are online, and one web process. Part of
-    `manage.py check --database default` and of `migrate`.
+    Part of `manage.py check --database default` and of `migrate`, which fail where the server cannot be reached.
     """
-    from django.db import DEFAULT_DB_ALIAS, connection
+    if DEFAULT_DB_ALIAS not in (databases or ()):
+        return []
+    return _connections(unreachable=partial(Error, id="agentstate.E005"))
 
+
+@register("agentstate", Tags.database, deploy=True)
+def connections_suffice_in_production(
+    app_configs: Any, *, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """The same, as part of `manage.py check --deploy`, which may run where the server cannot be reached."""
+    if DEFAULT_DB_ALIAS in (databases or ()):
+        return []
+    return _connections(unreachable=partial(Info, id="agentstate.I002"))
+
+
+def _connections(unreachable: Callable[[str], CheckMessage]) -> list[CheckMessage]:
+    from django.db import Error as DatabaseError
+    from django.db import connection
+
+    if connection.vendor != "postgresql":
+        return []
+    try:
+        accepted, processes = _accepted(), _processes()
+    except DatabaseError as error:
+        why = " ".join(str(error).split())
+        return [unreachable(f"The PostgreSQL server was not asked how many connections it accepts: {why}")]
     each = connection.settings_dict["OPTIONS"].get("connections")
-    if DEFAULT_DB_ALIAS not in (databases or ()) or connection.vendor != "postgresql" or not each:
+    hint = f"{_what_to_set(accepted, processes.number)} {processes.counted}"
+    if not each:
+        # How many threads there are is said on the command lines of workers and web servers only.
+        return [
+            Warning(
+                "AGENTSTATE_CONNECTIONS is 0, so connections are not limited: each thread of each process may open "
+                f"one, and this PostgreSQL server accepts {accepted}.",
+                hint=hint,
+                id="agentstate.W005",
+            )
+        ]
+    if processes.number * each <= accepted:
         return []
-    processes = settings.AGENTSTATE_PROCESSES or _workers_online() + 1
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
-        )
-        (accepted,) = cursor.fetchone()
-    if processes * each <= accepted:
-        return []
+    number = "1 process" if processes.number == 1 else f"{processes.number} processes"
     return [
         Warning(
-            f"{processes} processes with up to {each} connections each may open {processes * each}, and this "
-            f"PostgreSQL server accepts {accepted}.",
-            hint="Lower AGENTSTATE_CONNECTIONS, correct AGENTSTATE_PROCESSES, or raise max_connections of the server.",
+            f"{number} with up to {each} connections each may open {processes.number * each}, and this PostgreSQL "
+            f"server accepts {accepted}.",
+            hint=hint,
             id="agentstate.W003",
         )
     ]
@@ -140,17 +178,82 @@ def descriptors_suffice(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-def _workers_online() -> int:
+@dataclass(frozen=True, slots=True)
+class _Processes:
+    """
+    number: of those that open connections.
+    counted: which they are, for a hint.
+    """
+
+    number: int
+    counted: str
+
+
+def _accepted() -> int:
+    """The connections that the server accepts, by one of its own: a pool would wait for a server that is away."""
     from django.db import connection
+
+    apart = connection.copy()
+    apart.settings_dict["OPTIONS"].pop("connections", None)
+    try:
+        with apart.cursor() as cursor:
+            cursor.execute(
+                "SELECT current_setting('max_connections')::int "
+                "- current_setting('superuser_reserved_connections')::int"
+            )
+            (accepted,) = cursor.fetchone()
+    finally:
+        apart.close()
+    return int(accepted)
+
+
+def _processes() -> _Processes:
+    """As AGENTSTATE_PROCESSES says, otherwise those that are known to be there, and one web process.
+
+    A process of a pool is online as a worker, and its parent is not: so machines on which there are several workers
+    are taken to have a parent as well.
+    """
+    from sessions_app.wording import count
+
+    if settings.AGENTSTATE_PROCESSES:
+        return _Processes(
+            settings.AGENTSTATE_PROCESSES, f"AGENTSTATE_PROCESSES should count {WITH_CONNECTIONS}."
+        )
+    machines, follows = _online()
+    workers = machines.total()
+    parents = sum(number > 1 for number in machines.values())
+    online = (
+        f"{count(workers, 'worker')} online, {count(parents, 'parent')} of prefork children, 1 web process"
+    )
+    return _Processes(
+        workers + parents + 1 + follows,
+        f"Counted were {online} and {int(follows)} `update_search --follow`. Set AGENTSTATE_PROCESSES where that is "
+        f"wrong: it counts {WITH_CONNECTIONS}.",
+    )
+
+
+def _online() -> tuple[Counter[str], bool]:
+    """How many workers are online, by machine, and whether a process of its own adds to the search."""
+    from django.db import ProgrammingError
     from django.utils import timezone
 
+    from sessions_app.finding import search_follower
     from sessions_app.models import Worker
 
-    # Before the first `migrate` there is no such table.
-    if Worker._meta.db_table not in connection.introspection.table_names():
-        return 0
     since = timezone.now() - timedelta(seconds=settings.AGENTSTATE_LEASE_SECONDS)
-    return Worker.objects.filter(beat_at__gte=since, stopped_at=None).count()
+    names = Worker.objects.filter(beat_at__gte=since, stopped_at=None).values_list("name", flat=True)
+    try:
+        return Counter(name.rpartition(":")[0] for name in names), search_follower.follows()
+    except ProgrammingError:  # before `migrate` there are no such tables
+        return Counter(), False
+
+
+def _what_to_set(accepted: int, processes: int) -> str:
+    most = accepted // processes
+    what = f"to {most} or less, but not to 0"
+    if most < FEWEST_CONNECTIONS:
+        what = f"to {FEWEST_CONNECTIONS}, and run at most {accepted // FEWEST_CONNECTIONS} processes"
+    return f"Set AGENTSTATE_CONNECTIONS {what}, or raise max_connections of the server."
 
 
 def _exists(module: str) -> bool:

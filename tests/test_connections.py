@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.checks import WARNING, CheckMessage, run_checks
 from django.db import InterfaceError, OperationalError, connection, connections, transaction
 from django.utils import timezone
 from haystack.components.agents import Agent
@@ -20,7 +21,7 @@ from haystack.tools import Tool
 from pytest_django.plugin import DjangoDbBlocker
 
 from agentstate.postgresql import base, pool
-from sessions_app.checks import connections_suffice
+from sessions_app.finding import search_follower
 from sessions_app.models import Session, Worker
 from tests.databases import backend, connected, in_use, own_pools, refusing_after
 from tests.driving import Desk, desk
@@ -40,6 +41,7 @@ def url(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[str]:
         finally:
             with connection.cursor() as cursor:
                 cursor.execute("TRUNCATE sessions_app_session, sessions_app_worker CASCADE")
+                cursor.execute("DELETE FROM sessions_app_search_mark WHERE name = %s", [search_follower.NAME])
 
 
 class Meeting:
@@ -488,35 +490,114 @@ def test_a_forked_process_gets_no_answers_of_the_transaction_that_it_was_forked_
         assert Session.objects.count() == 1
 
 
-def test_processes_that_could_exceed_the_servers_connections_are_warned_of(url: str, settings: Any) -> None:
+def compared(*, deploy: bool = False, databases: list[str] | None = None) -> list[CheckMessage]:
+    """What `manage.py check` says of the connections."""
+    found = run_checks(tags=["database"], include_deployment_checks=deploy, databases=databases)
+    return [message for message in found if str(message.id).startswith("agentstate.")]
+
+
+@pytest.mark.parametrize("deploy, databases", [(False, ["default"]), (True, None), (True, ["default"])])
+def test_processes_that_could_exceed_the_servers_connections_are_warned_of_once(
+    url: str, settings: Any, deploy: bool, databases: list[str] | None
+) -> None:
     with connected(url, pool=10):
         # Of the server's 200, 3 are for superusers.
         settings.AGENTSTATE_PROCESSES = 19
-        assert connections_suffice(None, databases=["default"]) == []
+        assert compared(deploy=deploy, databases=databases) == []
         settings.AGENTSTATE_PROCESSES = 20
-        (warning,) = connections_suffice(None, databases=["default"])
+        (warning,) = compared(deploy=deploy, databases=databases)
         assert warning.id == "agentstate.W003"
         assert warning.msg == (
             "20 processes with up to 10 connections each may open 200, and this PostgreSQL server accepts 197."
         )
+        assert warning.hint == (
+            "Set AGENTSTATE_CONNECTIONS to 9 or less, but not to 0, or raise max_connections of the server. "
+            "AGENTSTATE_PROCESSES should count each web process, each worker with threads, with prefork each child and "
+            "its parent, and `update_search --follow`; `celery beat` opens no connection."
+        )
+        assert compared() == []  # a check that is not told of the database does not ask it
 
 
-def test_without_a_number_of_processes_the_workers_that_are_online_count(url: str, settings: Any) -> None:
+@pytest.mark.parametrize(
+    "processes, what",
+    [
+        (1, "Set AGENTSTATE_CONNECTIONS to 197 or less, but not to 0"),
+        (500, "Set AGENTSTATE_CONNECTIONS to 3, and run at most 65 processes"),
+    ],
+)
+def test_connections_without_a_limit_are_warned_of(
+    url: str, settings: Any, processes: int, what: str
+) -> None:
+    settings.AGENTSTATE_PROCESSES = processes
+    with connected(url, pool=0):
+        for deploy, databases in ((False, ["default"]), (True, None)):
+            (warning,) = compared(deploy=deploy, databases=databases)
+            assert warning.id == "agentstate.W005"
+            assert warning.msg == (
+                "AGENTSTATE_CONNECTIONS is 0, so connections are not limited: each thread of each process may open "
+                "one, and this PostgreSQL server accepts 197."
+            )
+            assert str(warning.hint).startswith(what)
+        assert compared() == []
+
+
+def test_a_server_that_cannot_be_reached_is_named_by_the_check_which_fails_only_where_it_was_to_ask_it(
+    django_db_blocker: DjangoDbBlocker,
+) -> None:
+    with django_db_blocker.unblock(), connected("postgres://nobody@127.0.0.1:1/none", pool=10), own_pools():
+        (told,) = compared(deploy=True)
+        (failed,) = compared(deploy=True, databases=["default"])
+    assert (told.id, told.is_serious(WARNING)) == ("agentstate.I002", False)
+    assert (failed.id, failed.is_serious()) == ("agentstate.E005", True)
+    assert told.msg == failed.msg
+    assert told.msg.startswith(
+        "The PostgreSQL server was not asked how many connections it accepts: connection failed"
+    )
+    assert "\n" not in told.msg
+
+
+def test_sqlite_has_no_limit_of_connections_to_compare_with(sqlite_url: str, settings: Any) -> None:
+    settings.AGENTSTATE_PROCESSES = 1000
+    with connected(sqlite_url):
+        assert compared(deploy=True) == compared(databases=["default"]) == []
+
+
+def test_without_a_number_of_processes_those_that_are_known_to_be_there_count(
+    url: str, settings: Any
+) -> None:
     now = timezone.now()
     long_ago = now - timedelta(hours=1)
-    workers = [Worker(name=f"host:{number}", started_at=now, beat_at=now) for number in range(19)]
+    workers = [Worker(name=f"host:{number}", started_at=now, beat_at=now) for number in range(16)]
     Worker.objects.bulk_create(
         [
             *workers,
+            Worker(name="threads:1", started_at=now, beat_at=now),
             Worker(name="lost", started_at=long_ago, beat_at=long_ago),
             Worker(name="ended", started_at=now, beat_at=now, stopped_at=now),
         ]
     )
     with connected(url, pool=10):
-        (warning,) = connections_suffice(None, databases=["default"])
+        assert compared(databases=["default"]) == []
+        search_follower.say_that_it_follows()
+        (warning,) = compared(databases=["default"])
         assert warning.msg.startswith("20 processes with up to 10 connections each may open 200")
+        assert (
+            "Counted were 17 workers online, 1 parent of prefork children, 1 web process and 1 `update_search "
+            "--follow`. Set AGENTSTATE_PROCESSES where that is wrong: it counts each web process"
+        ) in str(warning.hint)
         Worker.objects.filter(name="host:0").delete()
-        assert connections_suffice(None, databases=["default"]) == []
+        assert compared(databases=["default"]) == []
+
+
+def test_before_the_first_migration_one_web_process_counts(
+    postgres_url: str, django_db_blocker: DjangoDbBlocker
+) -> None:
+    with django_db_blocker.unblock(), connected(postgres_url, pool=198), own_pools():
+        (warning,) = compared(databases=["default"])
+    assert warning.msg.startswith("1 process with up to 198 connections each may open 198")
+    assert "Counted were 0 workers online, 0 parents of prefork children, 1 web process and 0" in str(
+        warning.hint
+    )
 
 
 def test_no_statement_is_compiled_or_shared_between_processes_or_planned_for_each_of_its_values(
