@@ -26,6 +26,7 @@ from django.http import FileResponse
 from django.urls import Resolver404, resolve, set_script_prefix
 
 from agentstate.preload import preload
+from agentstate.request_end import ending
 from agentstate.turns import Turns
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentstate.settings")
@@ -48,7 +49,8 @@ class Handler(ASGIHandler):
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
         if _is_for_coroutine(scope):
-            await super().handle(scope, receive, send)
+            with ending(scope) as scope:
+                await super().handle(scope, receive, send)
             return
         try:
             body = await self.read_body(receive)  # here, so that no thread waits for a slow client

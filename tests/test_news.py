@@ -33,7 +33,7 @@ from sessions_app.watching import news, open_pages, standing, streams
 from sessions_app.watching.buffer import buffer
 from sessions_app.watching.news import NewsThread
 from sessions_app.watching.standing import Page, Standing
-from sessions_app.watching.streams import MOST_OF_LOGIN, NEWS, OPEN, Pace, Streams
+from sessions_app.watching.streams import MOST_OF_LOGIN, NEWS, OPEN, Pace, Place, Streams
 from tests import builders
 from tests.asgi import cookie_of, whole_answer
 from tests.driving import Desk
@@ -101,10 +101,16 @@ class Subscription:
         raise ConnectionError("the server is away")
 
 
+def place_of(listeners: Streams, login: str = "a") -> Place:
+    place = listeners.take_place(login)
+    assert place is not None
+    return place
+
+
 async def opened(
     listeners: Streams, session_id: UUID, login: str = "a", may: Callable[[], bool] = yes
 ) -> AsyncIterator[bytes]:
-    stream = listeners.stream(session_id, login, 1, may)
+    stream = listeners.stream(session_id, place_of(listeners, login), 1, may)
     assert await anext(stream) == OPEN
     return stream
 
@@ -156,17 +162,31 @@ def test_a_page_that_closes_is_forgotten_and_makes_room():
         listeners = Streams(Subscription(), most=MOST_OF_LOGIN + 1)
         assert await listeners.is_subscribed()
         of_one = [await opened(listeners, uuid4(), "one") for _ in range(MOST_OF_LOGIN)]
-        assert not listeners.has_room("one")
-        assert [part async for part in listeners.stream(uuid4(), "one", 1, yes)] == []
-        assert listeners.has_room("two")
+        assert listeners.take_place("one") is None
         of_two = await opened(listeners, uuid4(), "two")
-        assert not listeners.has_room("three")
+        assert listeners.take_place("three") is None
         await close(of_two)
         assert listeners.has_room("three")
-        assert not listeners.has_room("one")
+        assert listeners.take_place("one") is None
         await close(*of_one)
         assert len(listeners) == 0
         assert listeners._pages == {}
+
+    asyncio.run(scenario())
+
+
+def test_a_place_is_taken_before_its_stream_begins_and_left_once():
+    async def scenario() -> None:
+        listeners = Streams(Subscription(), most=9)
+        assert await listeners.is_subscribed()
+        places = [place_of(listeners, "one") for _ in range(MOST_OF_LOGIN)]
+        assert listeners.take_place("one") is None
+        places[0].leave()
+        places[0].leave()
+        assert len(listeners) == MOST_OF_LOGIN - 1
+        for place in places:
+            place.leave()
+        assert listeners._logins == {}
 
     asyncio.run(scenario())
 
@@ -184,7 +204,8 @@ def test_all_streams_end_with_the_subscription_which_is_tried_again_later():
                 await anext(page)
         assert len(listeners) == 0
         assert not await listeners.is_subscribed()
-        assert [part async for part in listeners.stream(uuid4(), "a", 1, yes)] == []
+        assert [part async for part in listeners.stream(uuid4(), place_of(listeners), 1, yes)] == []
+        assert len(listeners) == 0
         now = streams.AGAIN_SECONDS
         assert await listeners.is_subscribed()
         assert subscription.begun == 2
@@ -385,7 +406,7 @@ def test_a_reader_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch):
         assert await listeners.is_subscribed()
 
         async def send() -> None:
-            stream = listeners.stream(uuid4(), "a", 1, yes)
+            stream = listeners.stream(uuid4(), place_of(listeners), 1, yes)
             try:
                 await anext(stream)
                 await asyncio.Event().wait()  # what the server does while the reader takes nothing
@@ -756,6 +777,79 @@ def test_behind_the_limit_a_page_is_told_to_come_back_later(told: str, settings)
             assert (status, headers["retry-after"]) == (503, "30")
         async with Listening(browser.get(address)):
             pass
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.slow
+@asgi
+def test_of_streams_that_are_asked_for_at_once_each_gets_a_place_or_is_told_to_come_back_later(told: str):
+    session = builders.running()
+    browser = Browser(builders.user())
+
+    async def ask(address: str) -> tuple[int, str, ApplicationCommunicator]:
+        request = browser.get(address)
+        await request.send_input({"type": "http.request"})
+        start = await request.receive_output(30)
+        return start["status"], _headers(start).get("retry-after", ""), request
+
+    async def scenario() -> None:
+        address = await browser.listener(session)
+        for _ in range(2):  # what the first ones had is free again
+            answers = await asyncio.gather(*(ask(address) for _ in range(2 * MOST_OF_LOGIN)))
+            told_apart = sorted((status, later) for status, later, _ in answers)
+            assert told_apart == [(200, "")] * MOST_OF_LOGIN + [(503, "30")] * MOST_OF_LOGIN
+            for status, _, request in answers:
+                if status == 200:
+                    assert (await request.receive_output(30))["body"] == OPEN
+                    await request.send_input({"type": "http.disconnect"})
+                await request.wait(30)
+            assert len(streams.streams()) == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.slow
+@asgi
+@pytest.mark.parametrize(
+    "how", ["client goes before the answer", "client goes before the first byte", "error"]
+)
+def test_a_stream_that_never_begins_leaves_its_place(told: str, monkeypatch: pytest.MonkeyPatch, how: str):
+    session = builders.running()
+    browser = Browser(builders.user())
+
+    async def scenario() -> None:
+        address = await browser.listener(session)
+        reached = asyncio.Event()
+
+        async def stays(*_: object) -> None:
+            assert len(streams.streams()) == 1
+            reached.set()
+            if how == "error":
+                # Behind any other error Django leaves the body of the request to the garbage collector, which warns.
+                raise AssertionError("a mistake in a server")
+            await asyncio.Event().wait()
+
+        if how == "client goes before the answer":
+            answer = Handler.get_response_async
+
+            async def answer_is_lost(handler: Handler, request: Any) -> None:
+                await answer(handler, request)
+                await stays()
+
+            monkeypatch.setattr(Handler, "get_response_async", answer_is_lost)
+        else:
+            monkeypatch.setattr(Handler, "send_response", stays)
+        request = browser.get(address)
+        await request.send_input({"type": "http.request"})
+        await asyncio.wait_for(reached.wait(), 30)
+        if how == "error":
+            with pytest.raises(AssertionError, match="a mistake in a server"):
+                await request.wait(30)
+        else:
+            await request.send_input({"type": "http.disconnect"})
+            await request.wait(30)
+        assert len(streams.streams()) == 0
 
     asyncio.run(scenario())
 

@@ -73,6 +73,24 @@ class Pace:
 
 
 @dataclass(eq=False, slots=True)
+class Place:
+    """Room for one stream of a login, from before the answer that it is part of until whoever took it leaves it."""
+
+    login: str
+    _taken: Counter[str]
+    _is_left: bool = False
+
+    def leave(self) -> None:
+        """A second time does nothing."""
+        if self._is_left:
+            return
+        self._is_left = True
+        self._taken[self.login] -= 1
+        if not self._taken[self.login]:
+            del self._taken[self.login]
+
+
+@dataclass(eq=False, slots=True)
 class _Page:
     """
     may_go_on: whether the page may still see the session; called in a thread.
@@ -80,7 +98,6 @@ class _Page:
     """
 
     session: UUID
-    login: str
     user_id: int
     may_go_on: Callable[[], bool]
     checked_at: float
@@ -119,16 +136,24 @@ class Streams:
         self._most = most
         self._clock = clock
         self._pages: dict[str, set[_Page]] = {}  # by the session's id
-        self._logins: Counter[str] = Counter()
+        self._logins: Counter[str] = Counter()  # the places that are taken
         self._stands = asyncio.Event()
         self._away_until = float("-inf")
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
+        """The places that are taken: by open streams, and by those that are about to begin."""
         return self._logins.total()
 
     def has_room(self, login: str) -> bool:
         return len(self) < self._most and self._logins[login] < MOST_OF_LOGIN
+
+    def take_place(self, login: str) -> Place | None:
+        """None where there is no room. Whoever takes it has to leave it, also where `stream` is never begun."""
+        if not self.has_room(login):
+            return None
+        self._logins[login] += 1
+        return Place(login, self._logins)
 
     async def is_subscribed(self) -> bool:
         """Whether the subscription stands, after it has been begun where there is none."""
@@ -143,17 +168,19 @@ class Streams:
         return True
 
     async def stream(
-        self, session_id: UUID, login: str, user_id: int, may_go_on: Callable[[], bool]
+        self, session_id: UUID, place: Place, user_id: int, may_go_on: Callable[[], bool]
     ) -> AsyncIterator[bytes]:
-        """The text/event-stream of one page; empty where there is no room or no subscription.
+        """The text/event-stream of one page; empty where there is no subscription.
 
+        :param place: Left at the end of the stream.
         :param may_go_on: Asked now and then, in a thread, whether the page may still see the session. While the
             database is away it raises `django.db.Error`, and the stream goes on.
         """
-        if not self.has_room(login) or not self._stands.is_set():
+        if not self._stands.is_set():
+            place.leave()
             return
         now = self._clock()
-        page = _Page(session_id, login, user_id, may_go_on, checked_at=now, pace=Pace(now))
+        page = _Page(session_id, user_id, may_go_on, checked_at=now, pace=Pace(now))
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
@@ -176,6 +203,7 @@ class Streams:
             end.cancel()
             guard.cancel()
             self._remove(page)
+            place.leave()
 
     def tell(self, session_ids: Iterable[str]) -> None:
         """The pages of these sessions have news: of each as `news` sends it."""
@@ -253,16 +281,12 @@ class Streams:
 
     def _add(self, page: _Page) -> None:
         self._pages.setdefault(str(page.session), set()).add(page)
-        self._logins[page.login] += 1
 
     def _remove(self, page: _Page) -> None:
         session = str(page.session)
         self._pages[session].discard(page)
         if not self._pages[session]:
             del self._pages[session]
-        self._logins[page.login] -= 1
-        if not self._logins[page.login]:
-            del self._logins[page.login]
 
 
 def _beat(stands: standing.Standing) -> bytes:

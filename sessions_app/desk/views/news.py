@@ -5,6 +5,7 @@ takes the key of the live page, and says less than the polls do that this key al
 the number of the last change, whether the session's lease has run out, and the ids of the users who have it open.
 """
 
+from typing import TypeGuard
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -14,6 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, St
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from agentstate import request_end
 from sessions_app.desk import live_key
 from sessions_app.watching import news
 from sessions_app.watching.streams import streams
@@ -21,7 +23,7 @@ from sessions_app.watching.streams import streams
 RETRY_SECONDS = 30
 
 
-def is_offered(request: HttpRequest) -> bool:
+def is_offered(request: HttpRequest) -> TypeGuard[ASGIRequest]:
     """Whether a page that answers this request may listen for news."""
     return isinstance(request, ASGIRequest) and news.are_told()
 
@@ -29,7 +31,7 @@ def is_offered(request: HttpRequest) -> bool:
 @require_GET
 async def session_news(request: HttpRequest, session_id: UUID) -> HttpResponseBase:
     """The text/event-stream of a session's page: 403 for a key that is not valid, 503 where there is no room."""
-    if not is_offered(request):
+    if not is_offered(request) or not request_end.is_known(request.scope):
         raise Http404("This web server offers no streams.")
     key, login = request.GET.get("key", ""), request.session.session_key or ""
 
@@ -48,10 +50,13 @@ async def session_news(request: HttpRequest, session_id: UUID) -> HttpResponseBa
     if user_id is None:
         return _refused("The key of this page is no longer valid.", status=403)
     listeners = streams()
-    if not listeners.has_room(login) or not await listeners.is_subscribed():
+    # Taken last: from here on nothing waits, until the answer is on its way.
+    place = listeners.take_place(login) if await listeners.is_subscribed() else None
+    if place is None:
         return _refused("No stream is free.", status=503)
+    request_end.at_end(request.scope, place.leave)
     return StreamingHttpResponse(
-        listeners.stream(session_id, login, user_id, lambda: listener() is not None),
+        listeners.stream(session_id, place, user_id, lambda: listener() is not None),
         content_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},  # nginx passes on each event at once
     )
