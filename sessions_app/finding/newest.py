@@ -158,12 +158,12 @@ def _walked(
     tag_names = RawSQL(f"{connection.ops.quote_name(Session._meta.db_table)}.{TAG_NAMES}", ())  # noqa: S611 - our own
     rows = [as_sql(part.annotate(**{TAG_NAMES: tag_names}).order_by(*order)[:number]) for part in parts]
     if len(rows) == 1:
-        return _among(rows[0], first)
+        return among(rows[0], first)
     # A session of one part may come before those that are left of another one.
     each = " UNION ALL ".join(f"({sql})" for sql, _ in rows)
     by = ", ".join(f"{name.removeprefix('-')} {'DESC' if name.startswith('-') else 'ASC'}" for name in order)
     merged = f"SELECT * FROM ({each}) AS parts ORDER BY {by} LIMIT {number:d}"  # noqa: S608 - selects of our own
-    return _among((merged, tuple(value for _, values in rows for value in values)), first)
+    return among((merged, tuple(value for _, values in rows for value in values)), first)
 
 
 def _sorted(rows: QuerySet[Session], order: tuple[str, str]) -> QuerySet[Session, UUID]:
@@ -183,7 +183,7 @@ def any_matching(facets: Facets, limit: int) -> Sql:
     return _walked_or_all([Session.objects.all()], facets.asked, _NEWEST, limit, (found, values))
 
 
-def _among(rows: Sql, matching: QuerySet[Session, UUID]) -> Sql:
+def among(rows: Sql, matching: QuerySet[Session, UUID]) -> Sql:
     """The second query, which can have rows and selects keys, on the rows of the first one instead of the table."""
     sql, values = as_sql(matching)
     table = connection.ops.quote_name(Session._meta.db_table)

@@ -4,6 +4,7 @@ Of a filter that many sessions match, only a part of each queue is looked at. No
 """
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
@@ -14,7 +15,8 @@ from django.db.models.expressions import RawSQL
 
 from sessions_app.finding.counting import MOST, Count, count_each, numbers_of, up_to_most
 from sessions_app.finding.keys import are
-from sessions_app.finding.parts import NO_ROWS, Sql, as_sql, opaque, union
+from sessions_app.finding.newest import among
+from sessions_app.finding.parts import NO_ROWS, Sql, as_sql, union
 from sessions_app.finding.queues import (
     BY_TIME,
     QUEUES,
@@ -104,16 +106,14 @@ def _count_many(now: datetime, where: Q, by_row: bool) -> list[Count]:
     """The counts of a filter that more than `counting.MOST` sessions match: in all queues together there are more."""
     counted = [queue.key for queue in QUEUES if queue.key != "all"]
     matching, beyond = [], []
-    # PostgreSQL would look for all sessions that match, to see which of them are among those that are looked at.
-    asked = Q(opaque(where)) if by_row else where
-    among = as_sql(up_to_most(Session.objects.filter(asked, pk__in=RawSQL(_KEYS, ()))))  # noqa: S611 - our own SQL
+    matching_in = _in_rows(where) if by_row else _in_table(where)
     for key in counted:
         at = now if key in BY_TIME else None
         numbered = [
             part for part, condition in enumerate(conditions_of(key, now)) if not contradict(where, condition)
         ]
         looked_at = [_newest.sql_with_params(at, key=key, part=part, most=LOOKED_AT) for part in numbered]
-        matching.append(union([_with_keys(among, keys) for keys in looked_at]))
+        matching.append(union([matching_in(keys) for keys in looked_at]))
         further = [
             _newest.sql_with_params(at, key=key, part=part, most=1, behind=LOOKED_AT) for part in numbered
         ]
@@ -126,12 +126,32 @@ def _count_many(now: datetime, where: Q, by_row: bool) -> list[Count]:
     return [*few, Count(MOST, more=True)]
 
 
-def _with_keys(query: Sql, keys: Sql) -> Sql:
-    """The query with a select of keys in place of `_KEYS`. That stands last in it, so its parameters do, too."""
-    if query == (NO_ROWS, ()):
-        return query
-    before, after = query[0].split(_KEYS)
-    return before + keys[0] + after, (*query[1], *keys[1])
+def _in_rows(where: Q) -> Callable[[Sql], Sql]:
+    """Selects the keys of those that match among the sessions whose keys are selected: each of their rows is asked.
+
+    No table is joined: of a small one or a common filter PostgreSQL would read all sessions that match, for each queue.
+    """
+    matching = up_to_most(Session.objects.filter(where))
+
+    def among_rows(keys: Sql) -> Sql:
+        _, rows = keys[0].split(" FROM ", 1)
+        return among((f"SELECT * FROM {rows}", keys[1]), matching)  # noqa: S608 - a select of our own
+
+    return among_rows
+
+
+def _in_table(where: Q) -> Callable[[Sql], Sql]:
+    """As `_in_rows`, where the filter stands for rows of other tables or takes long to ask."""
+    query = as_sql(up_to_most(Session.objects.filter(where, pk__in=RawSQL(_KEYS, ()))))  # noqa: S611 - our own SQL
+
+    def among_keys(keys: Sql) -> Sql:
+        if query == (NO_ROWS, ()):
+            return query
+        # The select of the keys stands last in it, so its parameters do, too.
+        before, after = query[0].split(_KEYS)
+        return before + keys[0] + after, (*query[1], *keys[1])
+
+    return among_keys
 
 
 @compiled

@@ -13,8 +13,7 @@ from sessions_app.finding import queue_numbers, queues
 from sessions_app.finding.counting import Count, digest
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.keys import are
-from sessions_app.finding.parts import opaque
-from sessions_app.models import Session
+from sessions_app.models import Phase, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +55,16 @@ def read_list(
     where = condition_of(key, now, session_filter)
     found, fields = session_filter.found, session_filter.fields_on
     few, filtered_by = found.few, where
-    facets = session_filter.facets if fields + (key != "all") > 1 and key in queues.IN_ORDER else None
+    # One field has an index of its own, but for the phase of those that have failed.
+    several = fields + (key != "all") > 1 or session_filter.only_phase == Phase.ERROR
+    facets = session_filter.facets if several and key in queues.IN_ORDER else None
     if where and not few:
         # The first page of all sessions is among them, too.
         has_page = fields > 1 and key == "all" and not after and not oldest_first
         # Of one field an index finds the first hundred sooner than that of all facets finds all.
-        together = facets if fields > 1 else None
-        matching, few = queues.keys_of_matching(where, several=fields > 1, facets=together, newest=has_page)
+        of_index = several if key == "all" else fields > 1
+        together = facets if of_index else None
+        matching, few = queues.keys_of_matching(where, several=of_index, facets=together, newest=has_page)
         if few:
             where = are(matching)
         elif facets:
@@ -76,18 +78,26 @@ def read_list(
         after=after,
         oldest_first=oldest_first,
         limit=queues.PAGE_OF_FOUND if session_filter.text else queues.PAGE,
-        several=filtered_by is where and not few and fields + (key != "all") > 1,
+        several=filtered_by is where and not few and several,
         few=bool(where) and few,
         facets=facets,
     )
-    if session_filter.is_list_of_keys and not few:
-        # Of the newest sessions of each queue it is asked whether they are among these: PostgreSQL would look up all
-        # keys for each queue.
-        where = Q(opaque(where))
+    by_row = False
+    if not few:
+        where, by_row = _asked_by_row(session_filter, where)
     cut_but = key if found.has_all_among else ""
-    counts = queue_numbers.counts(
-        now, where, few=few, cut=found.cut, cut_but=cut_but, by_row=facets is not None
-    )
+    counts = queue_numbers.counts(now, where, few=few, cut=found.cut, cut_but=cut_but, by_row=by_row)
     # A number that is "at least" is no smaller than what the page itself shows.
     counts = [count.at_least(len(page.sessions)) if count.queue.key == key else count for count in counts]
     return SessionList(page.sessions, page.next, counts)
+
+
+def _asked_by_row(session_filter: SessionFilter, where: Q) -> tuple[Q, bool]:
+    """The filter as the newest sessions of each queue are asked whether they meet it, and whether each by itself is.
+
+    PostgreSQL would find all sessions that meet it for each queue, to see which of them are among the newest.
+    """
+    if session_filter.facets:
+        # Tags are asked of each row, without the table that they stand in.
+        return session_filter.facets.asked, True
+    return where, session_filter.is_of_age_only or session_filter.is_list_of_keys
