@@ -96,7 +96,8 @@ def write(user: User) -> None:
 
 def _copy(model: type[Model], key: Any, columns: dict[str, dict[str, str]]) -> None:
     """Insert copies of a row for each of the states, with these columns, in the order in which they changed."""
-    names = [field.column for field in model._meta.concrete_fields if not isinstance(field, GeneratedField)]
+    fields = [field for field in model._meta.concrete_fields if not isinstance(field, GeneratedField)]
+    names = [str(field.column) for field in fields]
     selected = []
     for name in names:
         of_state = [
