@@ -20,8 +20,8 @@ from django.db.models.lookups import PatternLookup
 from sessions_app.finding.counting import MOST, Count, are_about
 from sessions_app.finding.inbox_rows import BY_CAUSE, CHANGED
 from sessions_app.finding.inbox_states import HAS_CAUSE, Condition, Matches, OfState
-from sessions_app.finding.parts import NO_ROWS, Sql, as_sql
 from sessions_app.models import Phase, Session, Status, WaitingFor
+from sessions_app.models.selects import NO_ROWS, Sql, as_sql
 
 # So many causes are listed; to read them, PostgreSQL takes some 30 ms.
 MOST_CAUSES = 1_000

@@ -14,8 +14,9 @@ from typing import Any, Self, TypeVar
 from django.db import connection
 from django.db.models import IntegerField, Model, QuerySet, Subquery
 
-from sessions_app.finding.parts import NO_ROWS, Part, Sql, as_sql, union
+from sessions_app.finding.parts import Part
 from sessions_app.models.compiled import prepared_cursor
+from sessions_app.models.selects import NO_ROWS, Sql, as_sql, union
 
 Row = TypeVar("Row", bound=Model)
 MOST = 99

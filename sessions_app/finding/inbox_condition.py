@@ -23,8 +23,9 @@ from sessions_app.finding.inbox_states import (
     OfState,
 )
 from sessions_app.finding.keys import are, listed_each, listed_up_to
-from sessions_app.finding.parts import as_sql, opaque
+from sessions_app.finding.parts import opaque
 from sessions_app.models import STOPPED, Phase, Session, SessionTag, Status
+from sessions_app.models.selects import as_sql
 
 _WITH_CAUSE = (Status.WAITING, Status.IDLE)
 # Each session in one of these states, as the index `session_customer_open` has it (migration 0031).

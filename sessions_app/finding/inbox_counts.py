@@ -26,9 +26,9 @@ from sessions_app.finding.inbox_condition import MOST_KEYS_OF_MANY
 from sessions_app.finding.inbox_rows import BY_CAUSE, CHANGED, KINDS, OF_TOOLS
 from sessions_app.finding.inbox_states import Condition, Matches
 from sessions_app.finding.keys import are
-from sessions_app.finding.parts import Sql, union
 from sessions_app.models import Approval, Session, ToolCall
 from sessions_app.models.compiled import compiled
+from sessions_app.models.selects import Sql, union
 
 
 def counts(

@@ -13,8 +13,9 @@ from django.db.models.expressions import RawSQL
 
 from sessions_app.finding import stuck
 from sessions_app.finding.inbox_states import IS_STOPPED, Condition, Matches, OfState
-from sessions_app.finding.parts import NO_ROWS, NotEstimated, Part, SortedFirst, Sql, as_sql
+from sessions_app.finding.parts import NotEstimated, Part, SortedFirst
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
+from sessions_app.models.selects import NO_ROWS, Sql, as_sql
 
 APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
 BY_CAUSE = (FAILED, CHANGED)

@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models import BooleanField, F, Func, Q, QuerySet, Value
 from django.db.models.expressions import RawSQL
 
-from sessions_app.finding.parts import NO_ROWS, Sql, as_sql
+from sessions_app.models.selects import NO_ROWS, Sql, as_sql
 
 
 def are(keys: Collection[UUID] | Collection[int]) -> Q:

@@ -6,17 +6,12 @@ more of each than are wanted.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from django.core.exceptions import EmptyResultSet
 from django.db import connection
-from django.db.models import BooleanField, Case, F, Model, Q, QuerySet, Value, When
-from django.db.models.expressions import RawSQL
+from django.db.models import BooleanField, Case, F, Q, QuerySet, Value, When
 
-# A SELECT and its parameters.
-Sql = tuple[str, tuple[Any, ...]]
-NO_ROWS = "SELECT 1 WHERE 1 = 0"
-Row = TypeVar("Row", bound=Model)
+from sessions_app.models.selects import NO_ROWS, Sql, as_sql, chosen, union
 
 
 class NotEstimated(Value):
@@ -90,23 +85,6 @@ class SortedFirst:
 Part = QuerySet[Any] | SortedFirst
 
 
-def as_sql(rows: QuerySet[Any, Any]) -> Sql:
-    """The query as a part of another."""
-    try:
-        sql, values = rows.query.sql_with_params()
-    except EmptyResultSet:
-        return NO_ROWS, ()
-    return sql, tuple(values)
-
-
-def chosen(model: type[Row], keys: Sql) -> QuerySet[Row]:
-    """The rows whose primary keys are selected."""
-    sql, values = keys
-    return model._default_manager.filter(
-        pk__in=RawSQL(sql, values) if sql != NO_ROWS else []  # noqa: S611 - selects of our own
-    )
-
-
 def first_of_each(parts: Sequence[Part], order: Sequence[str], limit: int) -> Sql:
     """Selects the primary keys of the first rows of each part, up to `limit` of each. No key comes from two parts."""
     return union([_first_keys(rows, order, limit) for rows in parts])
@@ -116,15 +94,6 @@ def _first_keys(rows: Part, order: Sequence[str], limit: int) -> Sql:
     if isinstance(rows, SortedFirst):
         return rows.first_keys(order, limit)
     return as_sql(rows.order_by(*order).values("pk")[:limit])
-
-
-def union(parts: Sequence[Sql]) -> Sql:
-    """Selects what each part selects."""
-    selects = [part for part in parts if part != (NO_ROWS, ())]
-    if len(selects) < 2:
-        return selects[0] if selects else (NO_ROWS, ())
-    sql = " UNION ".join(f"SELECT * FROM ({sql}) AS part" for sql, _ in selects)  # noqa: S608 - selects of our own
-    return sql, tuple(value for _, values in selects for value in values)
 
 
 def first_of_all(

@@ -16,7 +16,6 @@ from django.db.models.expressions import RawSQL
 from sessions_app.finding.counting import MOST, Count, count_each, numbers_of, up_to_most
 from sessions_app.finding.keys import are
 from sessions_app.finding.newest import among
-from sessions_app.finding.parts import NO_ROWS, Sql, as_sql, union
 from sessions_app.finding.queues import (
     BY_TIME,
     QUEUES,
@@ -30,6 +29,7 @@ from sessions_app.finding.queues import (
 )
 from sessions_app.models import Session
 from sessions_app.models.compiled import compiled
+from sessions_app.models.selects import NO_ROWS, Sql, as_sql, union
 
 # Of a filter that more than `counting.MOST` sessions match, so many sessions of each queue are looked at: to count the
 # few of a large queue that match, all of it would be read.

@@ -19,8 +19,9 @@ from sessions_app.finding import stuck
 from sessions_app.finding.counting import MOST, are_about
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.newest import any_matching, first_matching, first_with_facets
-from sessions_app.finding.parts import as_sql, chosen, first_of_all, opaque, union
+from sessions_app.finding.parts import first_of_all, opaque
 from sessions_app.models import Phase, Session, Status
+from sessions_app.models.selects import as_sql, chosen, union
 
 PAGE = 50
 # Of those that a text finds, each with the places where it stands.

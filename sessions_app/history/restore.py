@@ -111,7 +111,7 @@ def step_after(branch: Branch, position: int) -> Checkpoint | None:
 
 @compiled
 def _first_start(where: Ranges) -> QuerySet[Checkpoint]:
-    return Checkpoint.objects.within(where).filter(kind__in=STEP_KINDS).order_by("position")[:1]
+    return Checkpoint.objects.filter(kind__in=STEP_KINDS).oldest_within(where, 1)
 
 
 def context_of(branch: Branch, checkpoint: Checkpoint, *, only: Sequence[str] = ()) -> list[Message]:

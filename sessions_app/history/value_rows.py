@@ -115,8 +115,7 @@ def _last_additions(
     chosen = Q(pk__in=[])
     for key, position in places:
         chosen |= Q(key=key, position__gt=position)
-    added = StateValue.objects.within(where).filter(chosen).order_by("-position")
-    return _beginnings(added, characters)[:most]
+    return _beginnings(StateValue.objects.filter(chosen).newest_within(where, most), characters)
 
 
 def _beginnings(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Count, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
@@ -26,7 +27,7 @@ from sessions_app.models import (
     ToolCall,
 )
 from sessions_app.models.compiled import compiled
-from sessions_app.models.rows import BranchRow, Ranges, visible
+from sessions_app.models.rows import BranchRowQuerySet, Ranges, visible
 
 PAGE = 100
 _LISTED = ("position", "kind", "step", "phase", "created_at")
@@ -38,6 +39,8 @@ _EFFECTS_WITHIN = 5_000
 # The dialog offers so many places by name, so many of them before effects; all others are one click further.
 _MOST_SUGGESTIONS = 5
 _MOST_EFFECTS = 3
+# Of so many branches the discarded checkpoints are listed.
+_MOST_BRANCHES = 200
 OTHER_WORDS = "the last message, in other words"
 
 
@@ -62,15 +65,20 @@ def _newest(where: Ranges, *, most: int) -> QuerySet[Checkpoint]:
     # A subquery is asked for the rows of the page only; a join would be grouped before it is cut.
     of_checkpoint = Session.objects.filter(forked_from=OuterRef("pk")).order_by().values("forked_from")
     forks = of_checkpoint.annotate(number=Count("*")).values("number")
-    rows = Checkpoint.objects.within(where).only(*_LISTED).order_by("-position")
-    return rows.annotate(fork_count=Coalesce(Subquery(forks), 0))[:most]
+    rows = Checkpoint.objects.only(*_LISTED).annotate(fork_count=Coalesce(Subquery(forks), 0))
+    return rows.newest_within(where, most)
 
 
 def read_discarded(context: SessionContext, limit: int = PAGE) -> list[Checkpoint]:
-    """The newest checkpoints of the session that its current history does not show, newest first. One query."""
-    shown = Checkpoint.objects.visible_on(context.branch).order_by().values("pk")
-    rows = Checkpoint.objects.filter(branch__session=context.session).exclude(pk__in=shown)
-    rows = rows.select_related("branch").defer("context", "keys", "tools")
+    """The newest checkpoints of the session that its current history does not show, newest first, of the last
+    `_MOST_BRANCHES` branches. Two queries.
+    """
+    shown = dict(context.branch.segments())
+    others = Branch.objects.filter(session=context.session).exclude(pk=context.branch.pk)
+    newest = others.order_by("-number").values_list("pk", flat=True)[:_MOST_BRANCHES]
+    ranges = tuple((pk, shown.get(pk) or 0, None) for pk in newest)
+    rows = Checkpoint.objects.select_related("branch").defer("context", "keys", "tools")
+    rows = rows.newest_of_each(ranges, limit)
     return context.mask.rows(rows.order_by("-branch__number", "-position")[:limit])
 
 
@@ -107,20 +115,20 @@ def suggestions(context: SessionContext) -> list[Suggestion]:
 
     At most ten queries, and one more for each of the first `_MOST_EFFECTS` effects and of the tools.
     """
-    branch = context.branch
-    calls = ToolCall.objects.visible_on(branch).order_by("-position")
-    last_calls = list(calls.values_list("tool", "position")[:_LAST_CALLS])
+    where = visible(context.branch)
+    calls = ToolCall.objects.newest_within(where, _LAST_CALLS)
+    last_calls = list(calls.values_list("tool", "position"))
     suggested = _before_effects(context, last_calls[0][1]) if last_calls else []
     suggested.append(_suggestion(context, "the last step", None))
     failures = [
-        _last_position(ToolCall.objects.visible_on(branch).filter(status=CallStatus.FAILED)),
-        _last_position(ModelCall.objects.visible_on(branch).exclude(error="")),
+        _last_position(ToolCall.objects.filter(status=CallStatus.FAILED), where),
+        _last_position(ModelCall.objects.exclude(error=""), where),
     ]
     if any(failures):
         last_failure = max(position or 0 for position in failures)
         suggested.append(_suggestion(context, "the last failure", last_failure))
-    ends = Checkpoint.objects.visible_on(branch).filter(kind=Checkpoint.Kind.END).defer(*_BIG_FIELDS)
-    if (end := ends.order_by("-position").first()) is not None:
+    ends = Checkpoint.objects.filter(kind=Checkpoint.Kind.END).defer(*_BIG_FIELDS)
+    for end in ends.newest_within(where, 1):
         suggested.append(Suggestion("the end of the last turn", context.mask.row(end)))
     last_use: dict[str, int] = {}
     for tool, position in last_calls:
@@ -192,9 +200,7 @@ def present_place(context: SessionContext) -> int | None:
     session = context.session
     if session.status != Status.IDLE or session.phase != Phase.DONE:
         return None
-    newest = (
-        Checkpoint.objects.visible_on(context.branch).only("kind", "branch").order_by("-position").first()
-    )
+    newest = Checkpoint.objects.only("kind", "branch").newest_within(visible(context.branch), 1).first()
     return newest.pk if newest is not None and newest.kind == Checkpoint.Kind.END else None
 
 
@@ -212,9 +218,8 @@ def _suggestion(context: SessionContext, what: str, position: int | None) -> Sug
 
 @compiled
 def _last_start(where: Ranges) -> QuerySet[Checkpoint]:
-    starts = Checkpoint.objects.within(where).filter(kind__in=STEP_KINDS).defer(*_BIG_FIELDS)
-    return starts.order_by("-position")[:1]
+    return Checkpoint.objects.filter(kind__in=STEP_KINDS).defer(*_BIG_FIELDS).newest_within(where, 1)
 
 
-def _last_position(rows: QuerySet[BranchRow]) -> int | None:
-    return rows.order_by("-position").values_list("position", flat=True).first()
+def _last_position(rows: BranchRowQuerySet[Any], where: Ranges) -> int | None:
+    return rows.newest_within(where, 1).values_list("position", flat=True).first()

@@ -21,6 +21,7 @@ from sessions_app.models import (
     ToolCall,
     policies_of,
 )
+from sessions_app.models.rows import visible
 from sessions_app.wording import count
 
 SHOWN = 50
@@ -61,13 +62,8 @@ def of_resume(context: SessionContext) -> Consequences:
     """What a run finds in the unfinished step, and does with it. Five queries, and three more after a failed turn."""
     branch = context.branch
     consequences = Consequences(inbox=context.session.inbox.count())
-    start = (
-        Checkpoint.objects.visible_on(branch)
-        .exclude(kind=Checkpoint.Kind.PREPARED)
-        .order_by("-position")
-        .values_list("position", flat=True)
-        .first()
-    )
+    begun = Checkpoint.objects.exclude(kind=Checkpoint.Kind.PREPARED).newest_within(visible(branch), 1)
+    start = begun.values_list("position", flat=True).first()
     if start is None:
         return consequences
     if step_to_begin_again(context.session_row) is not None:

@@ -9,6 +9,7 @@ from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.summary import formats_of
 from sessions_app.history.staff_notes import staff_notes
 from sessions_app.models import Message, ModelCall
+from sessions_app.models.rows import visible
 
 PAGE = 200
 
@@ -31,14 +32,13 @@ def read_page(context: SessionContext, *, before: int | None = None, limit: int 
     upto = None if before is None else before - 1
     replaced = replacements.on(context.branch, context.mask)
     rows = (
-        Message.objects.visible_on(context.branch, upto=upto)
-        .filter(role__in=(Message.Role.USER, Message.Role.ASSISTANT))
+        Message.objects.filter(role__in=(Message.Role.USER, Message.Role.ASSISTANT))
         .exclude(text="")
         .exclude(position__in=replaced.rows)
         .defer("body")
-        .order_by("-position")
+        .newest_within(visible(context.branch, upto=upto), limit + 1)
     )
-    messages = context.mask.rows(rows[: limit + 1])
+    messages = context.mask.rows(rows)
     earlier = messages[limit - 1].position if len(messages) > limit else None
     # A model call is recorded just before its reply. By a subquery, PostgreSQL would read all model calls.
     just_before = [message.position - 1 for message in messages if message.role == Message.Role.ASSISTANT]

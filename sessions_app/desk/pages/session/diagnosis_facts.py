@@ -92,18 +92,16 @@ def _model_calls(context: SessionContext) -> list[ModelCall]:
 @compiled
 def _last_calls(where: Ranges, *, characters: int) -> QuerySet[ToolCall, tuple[Any, ...]]:
     as_text = Cast("arguments", TextField())
-    calls = ToolCall.objects.within(where).annotate(
-        beginning=Substr(as_text, 1, characters), size=Length(as_text)
-    )
+    calls = ToolCall.objects.annotate(beginning=Substr(as_text, 1, characters), size=Length(as_text))
     approval = ("approval__decision", "approval__asked_at", "approval__expires_at", "approval__repeats")
-    return calls.order_by("-position").values_list(
+    return calls.newest_within(where, LAST_CALLS).values_list(
         "position", "tool", "status", "started_at", "beginning", "size", *approval
-    )[:LAST_CALLS]
+    )
 
 
 @compiled
 def _last_model_calls(where: Ranges) -> QuerySet[ModelCall]:
-    return ModelCall.objects.within(where).defer("side_replies").order_by("-position")[:LAST_MODEL_CALLS]
+    return ModelCall.objects.defer("side_replies").newest_within(where, LAST_MODEL_CALLS)
 
 
 def _all_replied(session: Session) -> bool:

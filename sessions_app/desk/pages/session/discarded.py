@@ -14,6 +14,7 @@ from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.timeline_items import DiscardedItem
 from sessions_app.models import Branch, CallStatus, Checkpoint, Event, EventKind, ModelCall, ToolCall
 from sessions_app.models.compiled import compiled
+from sessions_app.models.event import BESIDE_TURNS
 
 _MOVES = (EventKind.REWOUND, EventKind.UNDONE, EventKind.REPAIRED)
 
@@ -76,8 +77,9 @@ def _items(context: SessionContext, *, after: int = 0, upto: int | None = None) 
     effects_by_branch = calls.order_by().values("branch_id")
     effects_by_branch = effects_by_branch.annotate(n=Count("pk"), certain=Count("pk", filter=is_certain))
     effects = {row["branch_id"]: (row["n"], row["certain"]) for row in effects_by_branch}
+    # By the index of events beside turns: the session has as many others as it has turns.
     moves = context.mask.rows(
-        Event.objects.filter(session=context.session, kind__in=_MOVES).order_by("-position")
+        Event.objects.filter(BESIDE_TURNS, branch__in=list(branches), kind__in=_MOVES).order_by("-position")
     )
     by_number = {row.number: row for row in branches.values()}
     items = []

@@ -76,8 +76,7 @@ def read_page(context: SessionContext, call_id: int) -> ModelCallPage | None:
         return None
     branch = context.branch if shows(context.branch, call) else call.branch
     is_agents = call.name == AGENT_GENERATOR
-    before = Checkpoint.objects.visible_on(branch, upto=call.position)
-    checkpoint = before.order_by("-position").first() if is_agents else None
+    checkpoint = restore.last_visible(Checkpoint, branch, upto=call.position) if is_agents else None
     given: list[Message] = []
     tools: list[ShownTool] = []
     options: dict[str, Json] = {}

@@ -37,5 +37,5 @@ def page_bounds(context: SessionContext, *, before: int | None, limit: int = PAG
 
 @compiled
 def _starts(where: Ranges, *, most: int) -> QuerySet[Checkpoint, int]:
-    starts = Checkpoint.objects.within(where).filter(kind__in=STEP_KINDS)
-    return starts.order_by("-position").values_list("position", flat=True)[:most]
+    starts = Checkpoint.objects.filter(kind__in=STEP_KINDS).newest_within(where, most)
+    return starts.values_list("position", flat=True)

@@ -6,17 +6,20 @@ only the form is shown: names of fields and kinds of values, since its values ar
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import F, QuerySet
 
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.values import readable
-from sessions_app.models import CallStatus, Session, ToolCall
+from sessions_app.finding.keys import are
+from sessions_app.models import Branch, CallStatus, Session, ToolCall
 
-# The form is sought in so many of the agent's last sessions, and of a sample so many characters are shown.
+# A result is sought in so many of the customer's last sessions with the agent, and its form in so many of all those of
+# the agent. Of a sample so many characters are shown.
 RECENT = 200
 SAMPLE = 600
 # A key that may be a name of somebody is no name of a field.
@@ -34,21 +37,18 @@ class Sample:
 
 
 def of_tools(context: SessionContext, tools: Iterable[str]) -> list[Sample]:
-    """A sample of each of the tools of which there is one. At most two queries each."""
+    """A sample of each of the tools of which there is one. At most four queries each."""
     found = (_sample(context, tool) for tool in tools)
     return [sample for sample in found if sample is not None]
 
 
 def _sample(context: SessionContext, tool: str) -> Sample | None:
     session = context.session_row
-    same = Q(branch__session=session.pk)
-    if session.customer:
-        same |= Q(branch__session__agent=session.agent, branch__session__customer=session.customer)
-    calls = ToolCall.objects.filter(tool=tool, status=CallStatus.DONE, decided_by="").exclude(result=None)
-    if (call := _newest(calls.filter(same))) is not None:
+    of_agent = Session.objects.filter(agent=session.agent)
+    same = _recent(of_agent.filter(customer=session.customer)) if session.customer else []
+    if (call := _newest(tool, [session.pk, *same])) is not None:
         return Sample(tool, readable(context.mask.row(call).result).text[:SAMPLE])
-    recent = Session.objects.filter(agent=session.agent).order_by("-updated_at").values("pk")
-    call = _newest(calls.filter(branch__session__in=recent[:RECENT]))
+    call = _newest(tool, _recent(of_agent))
     form = _form(context.mask.row(call).result) if call is not None else None
     return (
         Sample(tool, json.dumps(form, indent=2)[:SAMPLE], is_form=True)
@@ -57,8 +57,16 @@ def _sample(context: SessionContext, tool: str) -> Sample | None:
     )
 
 
-def _newest(calls: QuerySet[ToolCall]) -> ToolCall | None:
-    return calls.order_by("-pk").defer("state").first()
+def _recent(sessions: QuerySet[Session]) -> list[UUID]:
+    return list(sessions.order_by("-updated_at", "-id").values_list("pk", flat=True)[:RECENT])
+
+
+def _newest(tool: str, sessions: Sequence[UUID]) -> ToolCall | None:
+    """The newest call of the tool that has returned something in these sessions, which are few."""
+    branches = Branch.objects.filter(session__in=Session.objects.filter(are(sessions)).values("pk"))
+    calls = ToolCall.objects.filter(branch__in=branches, tool=tool, status=CallStatus.DONE, decided_by="")
+    # Not in the order of an index: PostgreSQL would read the newest calls of all sessions to find one of these.
+    return calls.exclude(result=None).order_by((F("pk") + 0).desc()).defer("state").first()
 
 
 def _form(value: Any) -> Any:

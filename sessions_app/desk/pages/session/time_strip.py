@@ -142,8 +142,8 @@ def strip(context: SessionContext) -> Strip | None:
 
 @compiled
 def _starts(where: Ranges) -> QuerySet[Checkpoint, tuple[int, datetime]]:
-    starts = Checkpoint.objects.within(where).filter(kind__in=STEP_KINDS).order_by("-position")
-    return starts.values_list("position", "created_at")[: STEPS + 1]
+    starts = Checkpoint.objects.filter(kind__in=STEP_KINDS).newest_within(where, STEPS + 1)
+    return starts.values_list("position", "created_at")
 
 
 @compiled

@@ -115,10 +115,9 @@ def events_above_a_begun_step(items: Sequence[Item]) -> dict[int, tuple[EventIte
 def before_of_page_around(branch: Branch, position: int) -> int | None:
     """The ``before`` of a page that shows ``position``; None for the newest page. One query."""
     later = list(
-        Checkpoint.objects.visible_on(branch, after=position)
-        .filter(kind__in=STEP_KINDS)
-        .order_by("position")
-        .values_list("position", flat=True)[: PAGE // 2 + 1]
+        Checkpoint.objects.filter(kind__in=STEP_KINDS)
+        .oldest_within(visible(branch, after=position), PAGE // 2 + 1)
+        .values_list("position", flat=True)
     )
     return later[PAGE // 2] if len(later) > PAGE // 2 else None
 

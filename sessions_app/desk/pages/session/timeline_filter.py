@@ -61,16 +61,14 @@ class TimelineFilter:
                 return "steps in which the agent went from {} to {}".format(*self.value.split("-"))
 
 
-def events_of_people(where: Ranges) -> BranchRowQuerySet[Event]:
+def events_of_people() -> BranchRowQuerySet[Event]:
     """What people did except sending messages, which `messages_of_people` gives with their texts."""
-    events = Event.objects.within(where)
-    return events.filter(BESIDE_TURNS, Q(actor__isnull=False) | Q(kind__in=PEOPLES_KINDS))
+    return Event.objects.filter(BESIDE_TURNS, Q(actor__isnull=False) | Q(kind__in=PEOPLES_KINDS))
 
 
-def messages_of_people(where: Ranges) -> BranchRowQuerySet[Message]:
+def messages_of_people() -> BranchRowQuerySet[Message]:
     """What people with an account wrote. Other messages are the customer's, also those that an account typed in."""
-    rows = Message.objects.within(where).filter(role=Message.Role.USER, from_customer=False)
-    return rows.exclude(author="")
+    return Message.objects.filter(role=Message.Role.USER, from_customer=False).exclude(author="")
 
 
 def count_of_people(branch: Branch) -> Count:
@@ -83,12 +81,12 @@ def count_of_people(branch: Branch) -> Count:
 
 @compiled
 def _events_to_count(where: Ranges) -> QuerySet[Event, int]:
-    return up_to_most(events_of_people(where))
+    return up_to_most(events_of_people().within(where))
 
 
 @compiled
 def _messages_to_count(where: Ranges) -> QuerySet[Message, int]:
-    return up_to_most(messages_of_people(where))
+    return up_to_most(messages_of_people().within(where))
 
 
 def parse(query: Mapping[str, str]) -> TimelineFilter | None:
@@ -115,8 +113,8 @@ def matching_steps(
     upto = None if before is None else before - 1
     if only.kind == "people":
         where = visible(branch, upto=upto)
-        events = events_of_people(where).order_by("-position")[: limit + 1]
-        messages = messages_of_people(where).order_by("-position")[: limit + 1]
+        events = events_of_people().newest_within(where, limit + 1)
+        messages = messages_of_people().newest_within(where, limit + 1)
         rows: list[Event | Message] = sorted(
             chain(events, messages), key=lambda row: row.position, reverse=True
         )
@@ -151,13 +149,13 @@ def _span(branch: Branch, hit: _Hit) -> tuple[int, int] | None:
 
 
 def _newest_start(branch: Branch, position: int) -> int | None:
-    starts = Checkpoint.objects.visible_on(branch, upto=position).filter(kind__in=STEP_KINDS)
-    return starts.order_by("-position").values_list("position", flat=True).first()
+    starts = Checkpoint.objects.filter(kind__in=STEP_KINDS).newest_within(visible(branch, upto=position), 1)
+    return starts.values_list("position", flat=True).first()
 
 
 def _start_after(branch: Branch, position: int) -> int | None:
-    starts = Checkpoint.objects.visible_on(branch, after=position).filter(kind__in=STEP_KINDS)
-    return starts.order_by("position").values_list("position", flat=True).first()
+    starts = Checkpoint.objects.filter(kind__in=STEP_KINDS).oldest_within(visible(branch, after=position), 1)
+    return starts.values_list("position", flat=True).first()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +210,11 @@ class _Hits:
         starts = Checkpoint.objects.filter(branch=OuterRef("branch"), kind__in=STEP_KINDS)
         before = starts.filter(position__lte=OuterRef("position")).order_by("-position")
         after = starts.filter(position__gt=OuterRef("position")).order_by("position")
-        annotated = rows.visible_on(self.branch, upto=self.upto).annotate(
+        annotated = rows.annotate(
             first=Subquery(before.values("position")[:1]), following=Subquery(after.values("position")[:1])
         )
-        values = annotated.order_by("-position").values_list("position", "branch_id", "first", "following")
-        return [_Hit(*row) for row in values[: self.most]]
+        newest = annotated.newest_within(visible(self.branch, upto=self.upto), self.most)
+        return [_Hit(*row) for row in newest.values_list("position", "branch_id", "first", "following")]
 
     def _merge(self, *hits: list[_Hit]) -> list[_Hit]:
         merged = sorted(

@@ -1,0 +1,39 @@
+"""SELECTs as parts of another query: their SQL, several of them together, and the rows whose keys they find."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from django.core.exceptions import EmptyResultSet
+from django.db.models import Model, QuerySet
+from django.db.models.expressions import RawSQL
+
+# A SELECT and its parameters.
+Sql = tuple[str, tuple[Any, ...]]
+NO_ROWS = "SELECT 1 WHERE 1 = 0"
+Row = TypeVar("Row", bound=Model)
+
+
+def as_sql(rows: QuerySet[Any, Any]) -> Sql:
+    """The query as a part of another."""
+    try:
+        sql, values = rows.query.sql_with_params()
+    except EmptyResultSet:
+        return NO_ROWS, ()
+    return sql, tuple(values)
+
+
+def chosen(model: type[Row], keys: Sql) -> QuerySet[Row]:
+    """The rows whose primary keys are selected."""
+    sql, values = keys
+    return model._default_manager.filter(
+        pk__in=RawSQL(sql, values) if sql != NO_ROWS else []  # noqa: S611 - selects of our own
+    )
+
+
+def union(parts: Sequence[Sql]) -> Sql:
+    """Selects what each part selects."""
+    selects = [part for part in parts if part != (NO_ROWS, ())]
+    if len(selects) < 2:
+        return selects[0] if selects else (NO_ROWS, ())
+    sql = " UNION ".join(f"SELECT * FROM ({sql}) AS part" for sql, _ in selects)  # noqa: S608 - selects of our own
+    return sql, tuple(value for _, values in selects for value in values)
