@@ -383,7 +383,7 @@ def test_the_list_finds_histories_as_well_as_titles(index):
     assert set(Session.objects.filter(session_filter.where())) == {history, titled}
 
 
-@pytest.mark.parametrize("near, wide", [(0, 1), (0, 3), (1, 1), (1, 3), (1, 9), (2, 9), (100, 100)])
+@pytest.mark.parametrize("near, wide", [(0, 1), (0, 3), (1, 1), (2, 1), (1, 3), (1, 9), (2, 9), (100, 100)])
 def test_the_newest_messages_with_several_words_are_found_wherever_they_are(index, monkeypatch, near, wide):
     monkeypatch.setattr(search_words, "NEAR_ROWS", near)
     monkeypatch.setattr(search_words, "WIDE_ROWS", wide)

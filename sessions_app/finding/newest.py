@@ -7,6 +7,7 @@ fixed number of them; only where too few of these match, an index finds all that
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import or_
@@ -28,8 +29,9 @@ from django.db.models.functions import Coalesce
 
 from sessions_app.finding.counting import count_up_to
 from sessions_app.finding.facets import TAG_NAMES, Facets
-from sessions_app.finding.parts import NO_ROWS, Sql, as_sql, opaque
+from sessions_app.finding.parts import opaque
 from sessions_app.models import Session
+from sessions_app.models.selects import NO_ROWS, Sql, as_sql
 
 # So many of the newest sessions are read first. To compare the letters of one takes several microseconds, as it does to
 # read one by an index of letters and to sort it. What no index finds, a single character, is looked for in these only.
@@ -55,24 +57,32 @@ _NEWEST = ("-updated_at", "-id")
 _CHANGED_AT = ExpressionWrapper(F("updated_at") + Value(timedelta()), output_field=DateTimeField())
 
 
-def near_or_all(near: Sql, every: Sql, limit: int, *, wide: Sql | None = None, some: int = 1) -> Sql:
+@dataclass(frozen=True, slots=True)
+class Wider:
+    """A query for more rows than those that are near, which is asked where from `least` to `most` of these match."""
+
+    sql: Sql
+    least: int
+    most: int
+
+
+def near_or_all(near: Sql, every: Sql, limit: int, *, wider: Sequence[Wider] = ()) -> Sql:
     """Asks the queries in their order, and selects the rows of the first that finds as many as the limit, else those of
     `every`. None is executed before it is needed. All have the limit, and the same columns.
 
     :param near: Of the newest rows of the table that match.
     :param every: Of all rows that match, in an order of which PostgreSQL has no index, so that it does not read them in
         that. Its sorts and bitmaps have more memory than is PostgreSQL's default.
-    :param wide: Of more of the newest rows: asked where at least `some` of those that are near match, so that it can be
-        expected to find enough, and an index would find very many.
+    :param wider: Of more of the newest rows, where as many of those that are near match that they can be expected to
+        have enough, and an index would find very many.
     """
-    enough, a_few = f">= {limit:d}", f"BETWEEN {some:d} AND {limit - 1:d}"
-    parts, values = [f"near AS MATERIALIZED ({near[0]})"], near[1]
-    names = ["near"]
-    if wide is not None:
-        wide_sql = f"SELECT * FROM ({wide[0]}) AS rows WHERE {_number('near')} {a_few}"  # noqa: S608 - selects of our own
-        parts.append(f"wide AS MATERIALIZED ({wide_sql})")
-        values += wide[1]
-        names.append("wide")
+    parts, values, names = [f"near AS MATERIALIZED ({near[0]})"], near[1], ["near"]
+    for place, each in enumerate(wider):
+        sql = f"SELECT * FROM ({each.sql[0]}) AS rows WHERE {_number('near')} BETWEEN {each.least:d} AND {each.most:d}"  # noqa: S608 - selects of our own
+        parts.append(f"wider_{place} AS MATERIALIZED ({sql})")
+        values += each.sql[1]
+        names.append(f"wider_{place}")
+    enough = f">= {limit:d}"
     selects = [f"SELECT * FROM {name} WHERE {_number(name)} {enough}" for name in names]  # noqa: S608 - as above
     not_enough = " AND ".join(f"NOT {_number(name)} {enough}" for name in names)
     selects.append(f"SELECT * FROM ({every[0]}) AS every WHERE {not_enough} AND {_WITH_MEMORY}")  # noqa: S608 - as above
@@ -90,7 +100,8 @@ def matching_sessions(where: Q, limit: int) -> list[UUID]:
     every = _keys().filter(where).order_by(_CHANGED_AT.desc(), "-id")[:limit]
     near, wide = (_among_newest(number, where, limit) for number in (NEAR_SESSIONS, WIDE_SESSIONS))
     some = max(NEAR_SESSIONS // SHARE, NEAR_SESSIONS * limit // WIDE_SESSIONS)
-    select = near_or_all(as_sql(near), as_sql(every), limit, wide=as_sql(wide), some=some)
+    wider = Wider(as_sql(wide), some, limit - 1)
+    select = near_or_all(as_sql(near), as_sql(every), limit, wider=[wider])
     with connection.cursor() as cursor:
         cursor.execute(*select)
         found: list[tuple[Any, ...]] = cursor.fetchall()
@@ -147,7 +158,7 @@ def _walked_or_all(
         for number in (WALKED_WITH_FACETS, MOST_WALKED_WITH_FACETS)
     )
     some = max(1, limit * WALKED_WITH_FACETS // MOST_WALKED_WITH_FACETS)
-    return near_or_all(near, every, limit, wide=wide, some=some)
+    return near_or_all(near, every, limit, wider=[Wider(wide, some, limit - 1)])
 
 
 def _walked(

@@ -10,9 +10,9 @@ from uuid import UUID
 from django.db import connection
 
 from sessions_app.finding.keys import listed
-from sessions_app.finding.parts import Sql
 from sessions_app.finding.search_words import MESSAGES, Words, call_tables, phrases_of
 from sessions_app.models import Branch, Message, Session, ToolCall
+from sessions_app.models.selects import Sql
 
 # So many messages, and so many calls, a search looks at: the newest that match.
 NEWEST = 300
@@ -94,18 +94,25 @@ def _sessions(words: Words, limit: int) -> tuple[str, tuple[Any, ...]]:
     matches = [rows.order_by().values("branch_id", "position").query for rows in matching]
     (messages, first), (calls, second) = (query.sql_with_params() for query in matches)
     branches, sessions = Branch._meta.db_table, Session._meta.db_table
+    # PostgreSQL expects few sessions to be connected by forks, and would compare all of these with each hit.
     sql = f"""
         WITH matching AS ({messages} UNION ALL {calls}),
         hit AS (SELECT branch_id, MIN(position) AS place FROM matching GROUP BY branch_id),
-        number AS (SELECT COUNT(*) AS hits FROM matching)
+        number AS (SELECT COUNT(*) AS hits FROM matching),
+        line AS MATERIALIZED (
+            SELECT DISTINCT (
+                SELECT line FROM {sessions} WHERE id = (SELECT session_id FROM {branches} WHERE id = hit.branch_id)
+            ) AS line FROM hit
+        ),
+        shared (session_id, branch_id, upto) AS MATERIALIZED (
+            SELECT fork.session_id, {_item(0)}, {_item(1)} FROM line
+            JOIN {sessions} member ON member.line = line.line
+            JOIN {branches} fork ON fork.session_id = member.id AND fork.number = 1 CROSS JOIN {_each_segment()}
+        )
         SELECT session_id, (SELECT hits FROM number) FROM {branches} WHERE id IN (SELECT branch_id FROM hit)
         UNION
-        SELECT fork.session_id, (SELECT hits FROM number) FROM hit
-        JOIN {branches} origin ON origin.id = hit.branch_id
-        JOIN {sessions} source ON source.id = origin.session_id AND source.line IS NOT NULL
-        JOIN {sessions} member ON member.line = source.line
-        JOIN {branches} fork ON fork.session_id = member.id AND fork.number = 1 CROSS JOIN {_each_segment()}
-        WHERE hit.branch_id = {_item(0)} AND hit.place <= {_item(1)}
+        SELECT session_id, (SELECT hits FROM number) FROM shared
+        JOIN hit ON hit.branch_id = shared.branch_id AND hit.place <= shared.upto
     """  # noqa: S608 - names of our own tables; the words are parameters
     return sql, (*first, *second)
 

@@ -25,16 +25,18 @@ from django.db.models.expressions import RawSQL
 from agentstate.domain.words import words_of
 from agentstate.names import TYPE_TAG
 from sessions_app.access.masking import Mask
-from sessions_app.finding.newest import near_or_all
-from sessions_app.finding.parts import Sql
+from sessions_app.finding.newest import Wider, near_or_all
 from sessions_app.finding.search_masking import IS_PRESENT, present
 from sessions_app.models import Message, ToolCall
+from sessions_app.models.selects import Sql
 
 MESSAGES, CALLS, OPEN_CALLS = (f"sessions_app_{name}_words" for name in ("message", "call", "open_call"))
 MOST_WORDS = 30
 # So many of the newest messages, and calls, are looked through before an index is asked for several words, and so many
 # where some of the former match.
 NEAR_ROWS, WIDE_ROWS = 5_000, 100_000
+# Where fewer match, the index of the words is asked about some so many times as many of the newest rows, not about all.
+RECENT_TIMES = 80
 # So many marks there are: few enough for the index to be small, and so many that a text of hundreds of words has a
 # small part of them.
 MARKS = 16_384
@@ -157,10 +159,19 @@ class Words:
             sql = f"SELECT {sign}rowid AS key FROM ({rows}) AS newest WHERE {match} LIMIT {limit:d}"  # noqa: S608
             return sql, (*values, *matched)
 
-        every = f"{select} ORDER BY {sign}rowid + 0 DESC LIMIT {limit:d}"
-        some = limit * NEAR_ROWS // WIDE_ROWS
-        near, wide = of_newest(NEAR_ROWS), of_newest(WIDE_ROWS)
-        return near_or_all(near, (every, parameters), limit, wide=wide, some=some)
+        last = f" ORDER BY {sign}rowid + 0 DESC LIMIT {limit:d}"
+        # By a BRIN index (migration 0042), which has the rows in the order in which they were written.
+        beyond, newest = ("<", "min") if sign else (">", "max")
+        rowids = f"SELECT rowid FROM {table} WHERE {condition} ORDER BY {sign}rowid DESC LIMIT {NEAR_ROWS:d}"  # noqa: S608
+        span = f"{newest}(rowid) - ({newest}(rowid) - {'max' if sign else 'min'}(rowid)) * {RECENT_TIMES:d}"
+        recent = f"{select} AND rowid {beyond} (SELECT {span} FROM ({rowids}) AS near_rows){last}"  # noqa: S608
+        # Half as many again as would be enough if they were spread evenly.
+        some, few = limit * NEAR_ROWS // WIDE_ROWS, 1 + limit * 3 // (RECENT_TIMES * 2)
+        wider = [
+            Wider(of_newest(WIDE_ROWS), some, limit - 1),
+            Wider((recent, (*parameters, *values)), few, some - 1),
+        ]
+        return near_or_all(of_newest(NEAR_ROWS), (select + last, parameters), limit, wider=wider)
 
     def _match(self, table: str) -> Sql:
         """Whether a row matches, as a condition that an index of the table serves."""
