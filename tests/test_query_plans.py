@@ -23,9 +23,10 @@ from django.utils import timezone
 
 from agentstate.domain.words import words_of
 from benchmarks.page_list import polled_address, since
-from sessions_app import models
+from sessions_app import actions, models
 from sessions_app.access.masking import Mask
 from sessions_app.admin.base import UncountedPaginator
+from sessions_app.desk.pages.session import samples
 from sessions_app.finding import (
     counting,
     inbox_condition,
@@ -58,6 +59,8 @@ STEPS = 12_000
 MOST_ROWS = 1_500
 # So many rows all parts of a statement may look at together.
 MOST_IN_ALL = 8_000
+# Of the history of a session that was rewound, which has more rows of each kind.
+MOST_OF_REWOUND = 600
 # A search looks at the newest 500 messages that match, and at the session of each.
 MOST_FOUND = 1_500
 SESSIONS_TABLE = Session._meta.db_table
@@ -327,6 +330,7 @@ def one_filter() -> list[str]:
 QUEUE_ADDRESSES = [f"/?queue={queue.key}" for queue in QUEUES]
 INBOX_ADDRESSES = ["/inbox/", *(f"/inbox/?kind={kind}" for kind in KINDS)]
 LISTS_BY_ONE = [f"/?queue=all&{each}" for each in one_filter()]
+LISTS_BY_QUERY = [f"queue={queue}&agent=claims" for queue in ("waiting", "failed", "paused", "done")]
 # No index has the phase of most sessions: a test of its own has it.
 LISTS_BY_ONE.remove("/?queue=all&phase=done")
 INBOXES_BY_ONE = [f"/inbox/?{each}" for each in one_filter()]
@@ -435,45 +439,122 @@ def test_of_the_phase_that_most_sessions_are_in_and_no_index_has_few_are_read(de
     assert max(rows_read(node) for plan in plans for node in nodes(plan)) <= MOST_ROWS
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "",
-        "?show=errors",
-        "?show=tools",
-        "?show=people",
-        "?tool=look_up_policy",
-        "?phase=planning",
-        "?phase=reflecting",
-        "?edge=planning-executing",
-        "?edge=reflecting-planning",
-        "conversation/",
-        "state/",
-        "checkpoints/",
-        "audit/",
-        "resume/",
-        "rewind/",
-        "fork/",
-        "undo/",
-        "memories/",
-        "find/?q=nothinglikethis",
-        "find/?q=policy",
-        "json/",
-        "definition-changes/",
-        "message/",
-        "cancel/",
-        "pause/",
-        "breakpoint/",
-        "note/",
-        "assign/",
-    ],
-)
+PARTS = [
+    "",
+    "?show=errors",
+    "?show=tools",
+    "?show=people",
+    "?tool=look_up_policy",
+    "?phase=planning",
+    "?phase=reflecting",
+    "?edge=planning-executing",
+    "?edge=reflecting-planning",
+    "conversation/",
+    "state/",
+    "checkpoints/",
+    "audit/",
+    "resume/",
+    "rewind/",
+    "fork/",
+    "undo/",
+    "memories/",
+    "find/?q=nothinglikethis",
+    "find/?q=policy",
+    "json/",
+    "definition-changes/",
+    "message/",
+    "cancel/",
+    "pause/",
+    "breakpoint/",
+    "note/",
+    "assign/",
+]
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_a_page_of_a_session_reads_no_more_rows_than_it_needs_in_a_long_history(
     desk: Client, long_session: Session, part: str
 ) -> None:
     with captured() as queries:
         assert desk.get(f"/sessions/{long_session.pk}/{part}").status_code == 200
     assert any(isinstance(query.sql, bytes) for query in queries)
+    assert wasteful(queries) == []
+
+
+@pytest.fixture(scope="module")
+def rewound_session(long_session: Session, django_db_blocker: Any) -> Session:
+    """A session of fewer steps, which are still many, with forks and a branch that it has left."""
+    here: Any
+    session = Session.objects.exclude(pk=long_session.pk).order_by("-position")[0]
+    with django_db_blocker.unblock():
+        ended = session.current_branch.checkpoints.filter(kind="step").order_by("-position")
+        here = {"session_id": session.pk, "reason": "once more"}
+        actions.rewind(actor=builders.SYSTEM, checkpoint_id=ended[1].pk, **here)
+        for checkpoint in ended[1:40]:
+            actions.fork(actor=builders.SYSTEM, checkpoint_id=checkpoint.pk, **here)
+        # A small table would be read as a whole.
+        models.MemoryEntry.objects.bulk_create(
+            models.MemoryEntry(
+                session=long_session, agent="claims", customer="Ada", text="Likes tea", key=f"{number}"
+            )
+            for number in range(4_000)
+        )
+        large_tables()
+    return session
+
+
+# To find a text, all of a history of that length may be read.
+@pytest.mark.parametrize(
+    "part",
+    [*(part for part in PARTS if not part.startswith("find/")), "branches/1/", "earlier/?before=3000"],
+)
+def test_a_page_of_a_session_that_was_rewound_and_forked_reads_no_more_rows(
+    rewound_session: Session, desk: Client, part: str
+) -> None:
+    with captured() as queries:
+        assert desk.get(f"/sessions/{rewound_session.pk}/{part}").status_code == 200
+    # Of a table as small as that of memories here, PostgreSQL may read all where it is to ask many calls.
+    found = [each for each in wasteful(queries, MOST_OF_REWOUND) if "of sessions_app_memoryentry" not in each]
+    assert found == []
+
+
+def test_a_search_does_not_compare_sessions_that_forks_connect_with_each_other(
+    rewound_session: Session, desk: Client
+) -> None:
+    assert Session.objects.filter(line=rewound_session.pk).count() == 40
+    with captured() as queries:
+        assert desk.get("/?queue=all&q=Lindqvist").status_code == 200
+    removed = [
+        node.get("Rows Removed by Join Filter", 0) * node["Actual Loops"]
+        for query in queries
+        if query.reads()
+        for node in nodes(query.plan())
+    ]
+    assert max(removed) <= MOST_FOUND
+
+
+@pytest.mark.parametrize("form", ["decide/", "resume/"])
+def test_what_a_tool_returned_before_is_not_looked_for_among_all_its_calls(
+    desk: Client, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 200 sessions are so large a part of all here that PostgreSQL may read all.
+    monkeypatch.setattr(samples, "RECENT", 10)
+    call = ToolCall.objects.filter(status="doubt").latest("pk")
+    with captured() as queries:
+        answer_of(desk, f"/sessions/{call.branch.session_id}/{form}?call={call.pk}")
+    assert wasteful(queries) == []
+
+
+def test_the_numbers_of_saved_views_read_no_more_rows_than_each_view_shows(desk: Client) -> None:
+    anna = User.objects.get(username="anna")
+    views = [models.SavedView(owner=anna, name=query, query=query) for query in LISTS_BY_QUERY]
+    models.SavedView.objects.bulk_create(views)
+    try:
+        with captured() as queries:
+            answer = desk.get("/views/numbers/?queue=all", headers={"HX-Request": "true"})
+    finally:
+        models.SavedView.objects.filter(owner=anna).delete()
+    assert answer.content.count(b'class="num"') == len(views)
     assert wasteful(queries) == []
 
 
@@ -739,7 +820,7 @@ def test_what_an_index_finds_has_more_memory_and_nothing_behind_it_has(django_db
 
 def test_the_rows_are_there(long_session: Session, django_db_blocker: Any) -> None:
     with django_db_blocker.unblock():
-        assert Session.objects.count() == SESSIONS
+        assert Session.objects.filter(forked_from=None).count() == SESSIONS
         assert Checkpoint.objects.filter(branch__session=long_session).count() > STEPS
 
 

@@ -28,6 +28,7 @@ urlpatterns = [
     path("workers/", agents.workers_page, name="workers"),
     path("compare/", compare.compare_page, name="compare"),
     path("views/", saved_views.views_page, name="views"),
+    path("views/numbers/", saved_views.with_numbers, name="view_numbers"),
     path("views/save/", saved_views.save, name="save_view"),
     path("views/<int:view_id>/delete/", saved_views.delete, name="delete_view"),
     path("bulk/", bulk.begin, name="bulk"),

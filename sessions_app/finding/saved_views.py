@@ -12,9 +12,9 @@ from sessions_app.finding import inbox_counts, queues
 from sessions_app.finding.counting import Count, count_each, to_count, total
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_states import Condition, Matches
-from sessions_app.finding.parts import Sql
 from sessions_app.models import SavedView
 from sessions_app.models.compiled import compiled
+from sessions_app.models.selects import Sql
 
 # A search has queries of its own, and looks at every session for a text that none has: too much for a chip.
 NOT_COUNTED = ("q", "customer")
@@ -38,13 +38,14 @@ def _views(user: int) -> QuerySet[SavedView]:
 def count_views(views: Sequence[SavedView], user: User, now: datetime) -> dict[int, Count]:
     """By the views' keys, how much each shows to the user, up to `counting.MOST`. At most one query.
 
-    A view that searches for words is not counted, nor any after the first `MOST_COUNTED`.
+    A view that searches for words is not counted, nor any after the first `MOST_COUNTED` different ones.
     """
-    filters = [(view.pk, QueryDict(view.query)) for view in views]
-    countable = [(pk, parameters) for pk, parameters in filters if parameters.keys().isdisjoint(NOT_COUNTED)]
-    selects = {pk: _counted(parameters, user, now) for pk, parameters in countable[:MOST_COUNTED]}
+    filters = {view.query: QueryDict(view.query) for view in views}
+    countable = [query for query, names in filters.items() if names.keys().isdisjoint(NOT_COUNTED)]
+    selects = {query: _counted(filters[query], user, now) for query in countable[:MOST_COUNTED]}
     numbers = iter(count_each([select for parts in selects.values() for select in parts]))
-    return {pk: total(islice(numbers, len(parts))) for pk, parts in selects.items()}
+    counted = {query: total(islice(numbers, len(parts))) for query, parts in selects.items()}
+    return {view.pk: counted[view.query] for view in views if view.query in counted}
 
 
 def _counted(parameters: QueryDict, user: User, now: datetime) -> list[Sql]:

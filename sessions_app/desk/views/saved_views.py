@@ -1,11 +1,13 @@
 """Saved views: lists of sessions that are stored under a name."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import messages
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from sessions_app import actions
@@ -18,27 +20,48 @@ from sessions_app.desk.forms.lists import ViewForm
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.views.bulk import describe_query
 from sessions_app.finding.saved_views import count_views, views_for
-from sessions_app.models import StaffPermission
+from sessions_app.models import SavedView, StaffPermission
 
 WHY_NOT_OPEN = "It filters by a hidden value, so it cannot be opened."
 
 
 def chips_of(request: Request, context: PageContext, query: QueryDict) -> dict[str, Any]:
-    """The views that a page offers as chips, each with its count, and which of them it shows, for the template.
+    """The views that a page offers as chips, and which of them it shows, for the template. One query.
 
-    Two queries, one without any view to count.
+    They have no numbers yet: to count what dozens of views show takes longer than the page, which asks for the chips
+    `with_numbers` when it is there.
 
     :param query: What the page shows, with its queue.
-
-    A view that filters by something that is hidden is left out: its address would show it.
     """
+    views = _views(request, context.mask)
+    return {"views": [(view, None) for view in views], "opened": _opened(views, query)}
+
+
+def _views(request: Request, mask: Mask) -> list[SavedView]:
+    """Those of the user. One that filters by something that is hidden is left out: its address would show it."""
     own_views, shared = views_for(request.user)
-    rows = context.mask.rows([*own_views, *shared])
-    views = [view for view in rows if not shown.hides_in_query(context.mask, view.query)]
+    return [view for view in mask.rows([*own_views, *shared]) if not shown.hides_in_query(mask, view.query)]
+
+
+def _opened(views: Sequence[SavedView], query: QueryDict) -> SavedView | None:
     filters = _filters(query)
-    opened = next((view for view in views if _filters(QueryDict(view.query)) == filters), None)
-    numbers = count_views(views, request.user, context.now)
-    return {"views": [(view, numbers.get(view.pk)) for view in views], "opened": opened}
+    return next((view for view in views if _filters(QueryDict(view.query)) == filters), None)
+
+
+@staff_page
+@require_GET
+def with_numbers(request: Request) -> HttpResponse:
+    """The chips of a page, each with its number. The query string is that of what the page shows, with its queue."""
+    if not wants_part(request):
+        return redirect("views")
+    views = _views(request, Mask.configured())
+    numbers = count_views(views, request.user, timezone.now())
+    values = {
+        "views": [(view, numbers.get(view.pk)) for view in views],
+        "opened": _opened(views, request.GET),
+        "are_counted": True,
+    }
+    return render_page(request, "desk/_saved_views.html#views", values)
 
 
 def _filters(query: QueryDict) -> dict[str, list[str]]:
