@@ -8,7 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
+from benchmarks import desk_work, session_pages
 from benchmarks.people import supervisor
+from benchmarks.session_pages import BRIEF, LONGEST
 
 if TYPE_CHECKING:
     from django.test import Client
@@ -18,36 +20,22 @@ if TYPE_CHECKING:
 # Goals, in milliseconds of server time.
 QUEUE, TAB, TICK, NEWS, SEARCH, ESTIMATE, SWEEP = 50, 80, 5, 50, 100, 200, 200
 LOST, DUE = 200, 5_000
-# The last position of a session of some ten steps.
-SHORT = 60
-# The sessions whose pages are asked for.
-LONGEST, TENTH, BRIEF = "the longest session", "a session of a tenth of that", "a short session"
 ONE_STEP = "live, a step"
 # Steps that a page has missed, whose browser was away for a while.
 MANY = 20
 # The worker of the sessions that are lost; those that are due have its name too, by which the next run finds them.
 GONE = "gone"
 
+# Beside those of `each_choice`.
 LISTS = (
     "/inbox/",
-    "/inbox/?kind=approval",
     "/inbox/?kind=failed&agent=claims",
-    "/inbox/?agent=claims",
     "/inbox/?tag=vip",
     "/inbox/?customer=Lindqvist",
-    "/inbox/?since=1d",
-    "/inbox/?since=7d",
-    "/inbox/?since=30d",
-    "/inbox/?agent=letters",
     "/inbox/?agent=letters&since=30d",
     "/inbox/?agent=letters&tag=letter",
     "/inbox/?agent=claims&customer=Lindqvist",
     "/inbox/?tag=research",
-    "/inbox/?status=waiting",
-    "/inbox/?phase=executing",
-    "/inbox/?phase=planning",
-    "/inbox/?phase=reflecting",
-    "/inbox/?phase=error",
     "/inbox/?phase=executing&tag=vip",
     "/inbox/?phase=error&tag=vip",
     "/inbox/?phase=error&tag=refund",
@@ -59,25 +47,9 @@ LISTS = (
     "/inbox/?agent=claims&since=30d",
     "/inbox/?phase=executing&since=30d",
     "/inbox/?assignee=nobody&since=30d",
-    "/inbox/?assignee=me",
-    "/inbox/?kind=doubt",
-    "/inbox/?kind=stuck",
-    "/inbox/?kind=changed",
-    "/?queue=running",
     "/?queue=running&phase=done",
-    "/?queue=waiting",
-    "/?queue=paused",
-    "/?queue=failed",
-    "/?queue=stuck",
-    "/?queue=done",
     "/?queue=done&tag=vip",
     "/?queue=done&tag=vip&agent=claims",
-    "/?queue=all",
-    "/?queue=all&agent=claims",
-    "/?queue=all&status=failed",
-    "/?queue=all&phase=done",
-    "/?queue=all&assignee=me",
-    "/?queue=all&since=1d",
     "/?queue=all&tag=vip",
     "/?queue=all&customer=Lindqvist",
     "/?queue=all&customer=zq",
@@ -97,6 +69,7 @@ LISTS = (
     "/bulk/actions/",
     "/start/",
 )
+NUMBERS = "/views/numbers/?queue=all"
 POLLED = ("/?queue=all", "/inbox/")
 SEARCHES = (
     "nothinglikethis",
@@ -128,35 +101,6 @@ SEARCHES_AMONG = (
     ("Lindqvist", "queue=all&agent=claims"),
     ("deductible", "queue=all&tag=vip"),
 )
-TABS = (
-    "",
-    "?show=errors",
-    "?show=tools",
-    "?show=people",
-    "?tool=look_up_policy",
-    "?phase=planning",
-    "?edge=planning-executing",
-    "conversation/",
-    "state/",
-    "memories/",
-    "checkpoints/",
-    "audit/",
-    "json/",
-    "definition-changes/",
-    "find/?q=policy",
-    "resume/",
-    "rewind/",
-    "fork/",
-    "message/",
-    "cancel/",
-    "pause/",
-    "undo/",
-    "breakpoint/",
-    "note/",
-    "assign/",
-)
-
-
 # Lists of the admin, which no goal names.
 ADMIN = (
     "/admin/sessions_app/session/",
@@ -169,10 +113,12 @@ ADMIN = (
 
 def pages() -> Iterator[tuple[str, int | None, Callable[[], object]]]:
     """Name, goal and request of each page; None where it is only shown."""
-    from sessions_app.models import Session
+    from sessions_app.models import BulkAction, Session
 
     client = supervisor()
-    for address in LISTS:
+    # One tab after the other, not one session: they are compared, and a machine's speed changes within minutes.
+    sessions = session_pages.asked_for()
+    for address in (*each_choice(), *LISTS):
         yield address, QUEUE, get(client, address)
     for address in POLLED:
         yield f"{address}: its poll", QUEUE, _poll(client, address)
@@ -182,29 +128,63 @@ def pages() -> Iterator[tuple[str, int | None, Callable[[], object]]]:
         yield f"search: {words}, {among}", SEARCH, get(client, f"/?{among}&q={quote_plus(words)}")
     for address in ADMIN:
         yield address, None, get(client, address)
-    longest = list(Session.objects.filter(status="paused").order_by("-position"))
-    short = next((session for session in longest if session.position <= SHORT), longest[-1])
     let_sessions_be_lost_and_due()
-    # One tab after the other, not one session: they are compared, and a machine's speed changes within minutes.
-    sessions = ((LONGEST, longest[0]), (TENTH, longest[1]), (BRIEF, short))
-    for tab in TABS:
-        for which, session in sessions:
-            yield f"{which}: {tab}", TAB, get(client, f"/sessions/{session.pk}/{tab}")
-    for which, session in sessions:
+    for name, addresses in _of_sessions(sessions):
+        for which, address in addresses.items():
+            yield f"{which}: {name}", TAB, get(client, address)
+    for which, session in sessions.items():
         yield f"{which}: what its run goes on from", None, partial(_restore, session)
-    for which, session in sessions:
+    for which, session in sessions.items():
         tick = polled_address(client, f"/sessions/{session.pk}/", f"/sessions/{session.pk}/live/")
         yield f"{which}: live, no news", TICK, get(client, tick)
         yield f"{which}: {ONE_STEP}", NEWS, get(client, since(tick, session, 1))
-        if session is not short:
+        if which != BRIEF:
             yield f"{which}: live, {MANY} steps", NEWS, get(client, since(tick, session, MANY))
     for waiting_for in ("approval", "doubt"):
         waiting = Session.objects.filter(waiting_for=waiting_for).first()
         if waiting is not None:
-            yield f"a session that waits: {waiting_for}", TAB, get(client, f"/sessions/{waiting.pk}/")
+            for name, address in (("", f"/sessions/{waiting.pk}/"), *session_pages.forms(waiting)):
+                yield f"a session that waits, {waiting_for}: {name}", TAB, get(client, address)
+    fork = Session.objects.filter(line=sessions[LONGEST].line).exclude(forked_from=None).latest("position")
+    for name, address in (*session_pages.tabs(fork), *session_pages.of_rows(fork)):
+        yield f"a fork of {LONGEST}: {name}", TAB, get(client, address)
+    yield f"the numbers of {desk_work.VIEWS} saved views", None, get(client, NUMBERS, part=True)
+    yield "a bulk action", QUEUE, get(client, f"/bulk/actions/{BulkAction.objects.latest('pk').pk}/")
     for query in ("queue=done&kind=assign", "queue=failed&tag=vip", "queue=stuck"):
         yield f"bulk estimate: {query}", ESTIMATE, get(client, f"/bulk/?{query}")
     yield f"sweep: {LOST} lost, {DUE} due", SWEEP, sweep
+
+
+def each_choice() -> Iterator[str]:
+    """Each queue and kind of lines alone, and each value of a filter of the list of all sessions and of the inbox."""
+    from sessions_app.finding.filters import AGES
+    from sessions_app.finding.inbox_rows import KINDS
+    from sessions_app.finding.queues import QUEUES
+    from sessions_app.models import Phase, RegisteredAgent, Status
+
+    values = {
+        "status": Status.values,
+        "phase": Phase.values,
+        "since": list(AGES),
+        "assignee": ["me", "nobody", "colleague-1"],
+        "agent": list(RegisteredAgent.objects.order_by("key").values_list("key", flat=True)),
+    }
+    yield from (f"/?queue={queue.key}" for queue in QUEUES)
+    yield from (f"/inbox/?kind={kind}" for kind in KINDS)
+    for name, each in values.items():
+        for value in each:
+            yield f"/?queue=all&{name}={value}"
+            yield f"/inbox/?{name}={value}"
+
+
+def _of_sessions(sessions: dict[str, "Session"]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each page of a session by its name, with its address for each of the sessions that have it."""
+    for kind in (session_pages.tabs, session_pages.forms, session_pages.of_rows):
+        named: dict[str, dict[str, str]] = {}
+        for which, session in sessions.items():
+            for name, address in kind(session):
+                named.setdefault(name, {})[which] = address
+        yield from named.items()
 
 
 def _restore(session: "Session") -> object:
@@ -225,7 +205,10 @@ def since(tick: str, session: "Session", steps: int) -> str:
 
     :param tick: What one asks that shows all of them.
     """
-    ended = session.current_branch.checkpoints.filter(kind__in=("step", "end")).order_by("-position")
+    from sessions_app.models import Checkpoint
+
+    of_history = Checkpoint.objects.visible_on(session.current_branch)
+    ended = of_history.filter(kind__in=("step", "end")).order_by("-position")
     shown = [*ended.values_list("position", flat=True)[: steps + 1]][-1]
     after = max(0, session.change - (session.position - shown))
     return re.sub(
@@ -250,9 +233,14 @@ def _poll(client: "Client", address: str) -> Callable[[], object]:
     return request
 
 
-def get(client: "Client", address: str) -> Callable[[], object]:
+def get(client: "Client", address: str, *, part: bool = False) -> Callable[[], object]:
+    """
+    :param part: As a page asks for a part of itself.
+    """
+    headers = {"HX-Request": "true"} if part else {}
+
     def request() -> object:
-        response = client.get(address)
+        response = client.get(address, headers=headers)
         assert response.status_code in (200, 204), f"{address}: {response.status_code}"
         return response.content
 

@@ -6,15 +6,16 @@ The part fills a PostgreSQL of its own and runs this program on it, or on the da
 before; the program alone works on the database of DATABASE_URL. Each page is requested as a supervisor, without a web
 server between, in a process that has begun like one: the times hold view, queries and template. Prints the median and
 the 95th percentile of the requests, warm, the CPU time of this process and of its PostgreSQL backend for one request on
-average, which another program on the machine does not change much, and the number of queries. The last line is a sweep
-with 200 lost sessions and 5,000 due ones, which it makes of sessions at rest; each is rolled back, and its wake-ups are
-not sent.
+average, which another program on the machine does not change much, the number of queries, and to how many sessions the
+page has a link: an empty list tells nothing. The last line is a sweep with 200 lost sessions and 5,000 due ones, which
+it makes of sessions at rest; each is rolled back, and its wake-ups are not sent.
 """
 
 import argparse
 import gc
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -29,8 +30,9 @@ from typing import Any
 
 from benchmarks.children import ROOT, ask, say
 from benchmarks.leases import backend_cpu
-from benchmarks.page_list import LONGEST, ONE_STEP, TENTH, pages
+from benchmarks.page_list import ONE_STEP, pages
 from benchmarks.rows import Measured, Row, Table, compared
+from benchmarks.session_pages import LONGEST, TENTH
 from benchmarks.sizes import Sizes
 from benchmarks.steps import start_django
 from tools.processes import MANAGE, environment
@@ -40,6 +42,7 @@ from tools.services import running_postgres
 FILLED = "FILLED_DATABASE_URL"
 # So many times as long a page of a session may take where the session has ten times the steps.
 SAME_GOAL = 1.25
+_SESSION = re.compile(r"/sessions/([0-9a-f-]{36})/")
 
 
 def measure(sizes: Sizes) -> Measured:
@@ -49,7 +52,7 @@ def measure(sizes: Sizes) -> Measured:
         options = ("--rounds", str(sizes.rounds), "--requests", str(sizes.requests))
         report = ask("benchmarks.pages", *options, env=env)
     tables = ", ".join(f"{number:,} {name}" for name, number in report["rows"].items())
-    head = ("page", "p95 ms", "median ms", "CPU of Python, of PostgreSQL, ms", "queries")
+    head = ("page", "p95 ms", "median ms", "CPU of Python, of PostgreSQL, ms", "queries", "sessions")
     lines = tuple(tuple(line) for line in report["lines"])
     rows = [Row(name, tuple(highs), "ms", goal) for name, goal, highs in report["highs"]]
     rows += _by_length(report["medians"])
@@ -75,7 +78,7 @@ def _filled(sizes: Sizes) -> Iterator[dict[str, str]]:
     if url := os.environ.get(FILLED):
         env = environment(DATABASE_URL=url, SECRET_KEY="only for benchmarks")
         _manage(env, ("migrate", "-v0"))
-        _vacuum(url)
+        _prepare(env)
         yield env
         return
     with running_postgres() as postgres:
@@ -84,8 +87,14 @@ def _filled(sizes: Sizes) -> Iterator[dict[str, str]]:
         _manage(env, ("migrate", "-v0"))
         _manage(env, _synth(1, sizes.sessions - half, sizes.longest), _synth(2, half, 0))
         _manage(env, ("rebuild_search",))
-        _vacuum(env["DATABASE_URL"])
+        _prepare(env)
         yield env
+
+
+def _prepare(env: dict[str, str]) -> None:
+    say("what people leave on the desk")
+    ask("benchmarks.desk_work", env=env)
+    _vacuum(env["DATABASE_URL"])
 
 
 def _vacuum(url: str) -> None:
@@ -152,7 +161,7 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
             highs.setdefault(name, (name, goal, []))[2].append(high)
             medians.setdefault(name, []).append(median)
             cpu = f"{times.cpu:.1f}, {times.server_cpu:.1f}"
-            lines[name] = (name, f"{high:.1f}", f"{median:.1f}", cpu, str(times.queries))
+            lines[name] = (name, f"{high:.1f}", f"{median:.1f}", cpu, str(times.queries), str(times.sessions))
             above = "  ABOVE" if goal is not None and high > goal else ""
             of_goal = f" of {goal}" if goal is not None else ""
             sys.stderr.write(
@@ -170,10 +179,13 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Times:
+    """Milliseconds for one request, and how many queries it makes and to how many sessions its page has a link."""
+
     milliseconds: list[float]
     cpu: float
     server_cpu: float
     queries: int
+    sessions: int
 
 
 def time_requests(request: Callable[[], object], requests: int) -> Times:
@@ -182,7 +194,7 @@ def time_requests(request: Callable[[], object], requests: int) -> Times:
     from django.test.utils import CaptureQueriesContext
 
     _forget_connected_signals()
-    request()
+    shown = request()
     with CaptureQueriesContext(connection) as captured:
         request()
     queries = len(captured)
@@ -193,7 +205,11 @@ def time_requests(request: Callable[[], object], requests: int) -> Times:
         request()
         milliseconds.append((time.perf_counter() - begun) * 1000)
     cpu, server_cpu = time.process_time() - cpu, backend_cpu() - server_cpu
-    return Times(milliseconds, cpu / requests * 1000, server_cpu / requests * 1000, queries)
+    html = shown.decode() if isinstance(shown, bytes) else ""
+    # What a page cannot read it leaves out: another page would be measured.
+    assert "errorlist" not in html, html[html.index("errorlist") :][:200]
+    sessions = len(set(_SESSION.findall(html)))
+    return Times(milliseconds, cpu / requests * 1000, server_cpu / requests * 1000, queries, sessions)
 
 
 def _forget_connected_signals() -> None:

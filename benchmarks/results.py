@@ -29,11 +29,17 @@ def write(titles: Mapping[str, str], folder: Path = store.HERE) -> None:
     :param titles: of all parts, in the order of the page.
     """
     records = store.read_all(titles, folder)
-    rows = [row for record in records for row in record.measured.rows if row.goal is not None]
-    holding = sum(bool(row.holds) for row in rows)
+    rows = [
+        (row, statistics.mean(record.plain_ms))
+        for record in records
+        for row in record.measured.rows
+        if row.goal is not None
+    ]
+    holding = sum(bool(row.holds) for row, _ in rows)
+    as_scaled = sum(bool(row.holds_as_scaled(plain_ms)) for row, plain_ms in rows)
     text = [
         INTRODUCTION.format(plain=PLAIN_MS),
-        f"Of {len(rows)} goals {holding} hold{'s' if holding == 1 else ''}.\n",
+        f"Of {len(rows)} goals {holding} hold{'s' if holding == 1 else ''} as measured, and {as_scaled} as scaled.\n",
     ]
     missing = [title for part, title in titles.items() if part not in {record.part for record in records}]
     if missing:

@@ -49,6 +49,13 @@ class Row:
             return None
         return statistics.median(self.rounds) * PLAIN_MS / plain_ms
 
+    def holds_as_scaled(self, plain_ms: float) -> bool | None:
+        """The same of the goal as `holds`, by what `scaled` gives where that gives something."""
+        scaled = self.scaled(plain_ms)
+        if scaled is None or self.goal is None:
+            return self.holds
+        return scaled >= self.goal if self.at_least else scaled <= self.goal
+
 
 def compared(
     figure: str,

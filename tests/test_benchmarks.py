@@ -1,19 +1,23 @@
 """The benchmarks: what their page says of a goal, what they count, how they simulate, and that every part runs."""
 
 import re
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import psycopg
 import pytest
+from django.urls import resolve
 
-from benchmarks import results, store
+from benchmarks import page_list, parts, results, session_pages, store
 from benchmarks.__main__ import main
 from benchmarks.events import Process, Resource, Simulation
 from benchmarks.rows import Chart, Measured, Record, Row, Table, compared
 from benchmarks.simulation import Arrangement, Costs, Installation
 from benchmarks.sizes import SMALLEST
 from benchmarks.wire import counting
+from sessions_app.desk.urls import urlpatterns
+from tests import builders
 from tools.processes import PROJECT
 
 WITHOUT_RIVALS = ("--quick", "--no-rivals", "--results")
@@ -50,7 +54,7 @@ def test_the_page_has_a_row_for_each_figure_with_its_goal_its_ratio_and_whether_
     )
     results.write({"one": "Part one", "two": "Part two"}, tmp_path)
     page = (tmp_path / "RESULTS.md").read_text()
-    assert "Of 4 goals 1 holds.\n" in page
+    assert "Of 4 goals 1 holds as measured, and 2 as scaled.\n" in page
     assert "Not measured yet: Part two.\n" in page
     assert (
         "Measured at 2026-11-22 08:00 UTC, in 2.0 minutes, on a machine; at the beginning the load was 0.5."
@@ -74,7 +78,7 @@ def test_a_part_that_was_measured_with_these_sizes_is_not_measured_again(tmp_pat
         store.save(record(part, Row(f"of {part}", (1.0,), "ms", 1.0)), tmp_path)
     main([*WITHOUT_RIVALS, str(tmp_path), "--resume", "--only", "up", "writes"])
     assert "1 of 1" not in capsys.readouterr().out
-    assert "Of 2 goals 2 hold." in (tmp_path / "RESULTS.md").read_text()
+    assert "Of 2 goals 2 hold as measured, and 2 as scaled." in (tmp_path / "RESULTS.md").read_text()
 
 
 def test_the_window_of_doubt_is_promised_for_what_was_measured_and_as_it_was_measured():
@@ -197,3 +201,32 @@ def test_the_simulation_takes_its_costs_from_what_the_parts_before_it_measured(t
         "a step, simulated",
     ] * 3  # in one process, twice as many in two, and with a slow model
     assert all(value > 0 for row in stored.measured.rows for value in row.ratios)
+
+
+def test_the_page_of_results_is_that_of_the_records_beside_it(tmp_path: Path):
+    for record in (store.HERE / "results").glob("*.json"):
+        (tmp_path / "results").mkdir(exist_ok=True)
+        shutil.copy(record, tmp_path / "results")
+    titles = {name: part.title for name, part in parts.PARTS.items()}
+    results.write(titles, tmp_path)
+    for written in (*tmp_path.glob("*.md"), *tmp_path.glob("*.svg")):
+        assert written.read_text() == (store.HERE / written.name).read_text(), written.name
+
+
+@pytest.mark.django_db
+def test_each_page_of_the_desk_is_measured_or_it_is_said_why_not():
+    session = builders.rewound(status="paused")
+    addresses = [
+        *page_list.LISTS,
+        *page_list.each_choice(),
+        page_list.NUMBERS,
+        "/bulk/?queue=all",
+        "/bulk/actions/1/",
+    ]
+    for kind in (session_pages.tabs, session_pages.forms, session_pages.of_rows):
+        addresses += [address for _, address in kind(session)]
+    measured = {resolve(address.partition("?")[0]).url_name for address in addresses}
+    # What an open page asks is found in the page.
+    measured.add("live")
+    assert measured.isdisjoint(session_pages.NOT_MEASURED)
+    assert {pattern.name for pattern in urlpatterns} == measured | session_pages.NOT_MEASURED.keys()
