@@ -53,7 +53,8 @@ def add() -> None:
 
     supervisor()
     people = [User.objects.get(username="benchmark"), *_colleagues()]
-    sessions = list(session_pages.asked_for().values())
+    # In a small database one session may stand for two.
+    sessions = list({each.pk: each for each in session_pages.asked_for().values()}.values())
     _assign(people)
     for session in sessions:
         _rewind(session)
@@ -100,9 +101,10 @@ def _rewind(session: "Session") -> None:
     breakpoint then, too.
     """
     from sessions_app import actions
+    from sessions_app.models import Checkpoint
 
-    ended = session.current_branch.checkpoints.filter(kind="step").order_by("-position")
-    checkpoint = [*ended[:2]][-1]
+    ended = Checkpoint.objects.visible_on(session.current_branch).filter(kind__in=("start", "step"))
+    checkpoint = [*ended.order_by("-position")[:2]][-1]
     actions.rewind(actor=_system(), session_id=session.pk, checkpoint_id=checkpoint.pk, reason="once more")
     actions.set_breakpoint(actor=_system(), session_id=session.pk, tool="look_up_policy")
     session.refresh_from_db()

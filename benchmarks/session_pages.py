@@ -49,12 +49,16 @@ NOT_MEASURED = {
 
 
 def asked_for() -> dict[str, "Session"]:
-    """Paused sessions of three lengths that are no forks."""
-    from sessions_app.models import Session
+    """Paused sessions of three lengths that are no forks and have called a tool. A small database may have fewer."""
+    from django.db.models import Exists, OuterRef
 
-    longest = list(Session.objects.filter(status="paused", forked_from=None).order_by("-position"))
+    from sessions_app.models import Session, ToolCall
+
+    has_called = Exists(ToolCall.objects.filter(branch__session=OuterRef("pk")))
+    paused = Session.objects.filter(has_called, status="paused", forked_from=None)
+    longest = list(paused.order_by("-position"))
     short = next((session for session in longest if session.position <= SHORT), longest[-1])
-    return {LONGEST: longest[0], TENTH: longest[1], BRIEF: short}
+    return {LONGEST: longest[0], TENTH: longest[:2][-1], BRIEF: short}
 
 
 def tabs(session: "Session") -> Iterator[tuple[str, str]]:
