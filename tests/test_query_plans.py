@@ -23,6 +23,7 @@ from django.utils import timezone
 
 from agentstate.domain.words import words_of
 from benchmarks.page_list import polled_address, since
+from benchmarks.session_pages import TABS
 from sessions_app import actions, models
 from sessions_app.access.masking import Mask
 from sessions_app.admin.base import UncountedPaginator
@@ -440,28 +441,14 @@ def test_of_the_phase_that_most_sessions_are_in_and_no_index_has_few_are_read(de
 
 
 PARTS = [
-    "",
-    "?show=errors",
-    "?show=tools",
-    "?show=people",
-    "?tool=look_up_policy",
-    "?phase=planning",
+    *TABS,
     "?phase=reflecting",
-    "?edge=planning-executing",
     "?edge=reflecting-planning",
-    "conversation/",
-    "state/",
-    "checkpoints/",
-    "audit/",
     "resume/",
     "rewind/",
     "fork/",
     "undo/",
-    "memories/",
     "find/?q=nothinglikethis",
-    "find/?q=policy",
-    "json/",
-    "definition-changes/",
     "message/",
     "cancel/",
     "pause/",
