@@ -8,7 +8,7 @@ Without REDIS_URL the broker exists in one process only, and only `manage.py up`
 import os
 from typing import Any
 
-from celery import Celery, signals
+from celery import Celery, concurrency, signals
 from kombu import Exchange, Queue
 from kombu.transport.redis import Channel
 
@@ -106,6 +106,8 @@ app.conf.update(
 
 if settings.REDIS_URL:
     Channel.QoS = QoS
+# That of `celery worker -P threads`, for which there is no setting.
+concurrency.ALIASES["threads"] = "agentstate.worker_pool:ThreadPool"  # type: ignore[attr-defined]
 
 
 @signals.celeryd_init.connect

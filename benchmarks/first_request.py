@@ -31,11 +31,11 @@ def measure(sizes: Sizes) -> Measured:
             busy.append(start_one_by_one(installation, sizes.starts))
             more = FULL - BUSY
             installation.shell(f"from benchmarks.waiting_agent import start; start({more}, {MOST_STEPS})")
-            full.append(start_one_by_one(installation, sizes.starts))
+            full.append(start_one_by_one(installation, sizes.starts, behind=THREADS))
         with installed(threads=THREADS, reserve=RESERVE) as installation:
             installation.shell(f"from benchmarks.waiting_agent import start; start({FULL}, {MOST_STEPS})")
             start_one_by_one(installation, WARM_UP)
-            reserved.append(start_one_by_one(installation, sizes.starts))
+            reserved.append(start_one_by_one(installation, sizes.starts, behind=THREADS))
         say(
             f"round {number}: p95 {high(idle[-1]):.0f} ms idle, {high(busy[-1]):.0f} ms with {BUSY} sessions running,"
             f" {high(full[-1]):.0f} ms with {FULL}, {high(reserved[-1]):.0f} ms with a worker for new ones"
@@ -64,9 +64,14 @@ def measure(sizes: Sizes) -> Measured:
     )
 
 
-def start_one_by_one(installation: Installation, sessions: int) -> list[float]:
-    """The milliseconds that each took."""
-    installation.shell(f"from benchmarks.waiting_agent import start_one_by_one as start; start({sessions})")
+def start_one_by_one(installation: Installation, sessions: int, behind: int = 0) -> list[float]:
+    """The milliseconds that each took.
+
+    :param behind: so many others that run.
+    """
+    installation.shell(
+        f"from benchmarks.waiting_agent import start_one_by_one as start; start({sessions}, {behind})"
+    )
     rows = installation.database.execute(
         "SELECT extract(epoch FROM call.started_at - session.created_at)::float * 1000"
         " FROM sessions_app_session session JOIN sessions_app_modelcall call USING (branch_id)"

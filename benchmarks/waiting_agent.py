@@ -4,6 +4,7 @@ The message that starts a session is the number of steps, each with one call, af
 """
 
 import os
+import random
 import time
 from uuid import UUID
 
@@ -46,12 +47,19 @@ def start(sessions: int, steps: int) -> None:
         _start(steps)
 
 
-def start_one_by_one(sessions: int) -> None:
-    """Start so many sessions of one reply each, the next when the one before has ended."""
+def start_one_by_one(sessions: int, behind: int = 0) -> None:
+    """Start so many sessions of one reply each, the next when the one before has ended.
+
+    :param behind: Each is started while so many others run, at any moment of their steps.
+    """
     from sessions_app.models import Session
     from tools.services import wait_for
 
+    running = Session.objects.filter(status="running")
     for _ in range(sessions):
+        if behind:
+            wait_for(lambda: running.count() >= behind, "the others to run")
+            time.sleep(SECONDS * random.random())
         this = Session.objects.filter(pk=_start(0), status="idle")
         wait_for(this.exists, "the session to end")
 

@@ -1,16 +1,19 @@
 """Celery's pools as the workers use them."""
 
 import os
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from celery import signals
 from celery.concurrency import get_implementation
+from celery.worker import state
 from kombu.asynchronous import Hub
 
 from agentstate.celery import app
 from sessions_app.runtime import process
+from tools.services import wait_for
 
 
 def pool() -> Any:
@@ -36,6 +39,47 @@ def test_a_worker_is_told_when_a_child_ends():
     assert not hub.readers
     os.close(reading)
     os.close(writing)
+
+
+class _Request:
+    """A task that Celery has handed to the pool."""
+
+    id = "of-this-test"
+
+
+def test_a_worker_asks_for_its_next_message_as_soon_as_one_of_its_threads_is_free() -> None:
+    """Its event loop waits for nothing else here: without being told of the thread it would wait for good."""
+    hub, request, goes_on = Hub(), _Request(), threading.Event()
+    reading, writing = os.pipe()
+    hub.add_reader(reading, lambda: None)  # as the connection to the broker, which says nothing
+    poll = hub.poller.poll
+    hub.poller.poll = lambda timeout: poll(-1)
+    threads = get_implementation("threads")(limit=1, app=app)
+    threads.register_with_event_loop(hub)
+    threads_were_free: list[bool] = []
+    # Celery's own functions for a task that was received, and for one that has ended.
+    state.task_reserved(request)
+
+    def before_the_loop_waits() -> None:
+        threads_were_free.append(not state.reserved_requests)
+
+    def as_celery_does(failed_retval_runtime: Any) -> None:
+        state.task_ready(request)
+
+    hub.on_tick.add(before_the_loop_waits)  # type: ignore[attr-defined]  # it is a set
+    loop = threading.Thread(target=hub.run_forever, daemon=True)
+    threads.on_apply(goes_on.wait, (), callback=as_celery_does)
+    loop.start()
+    wait_for(lambda: threads_were_free, "the loop to wait")
+    goes_on.set()
+    wait_for(lambda: threads_were_free[-1], "the loop to ask for messages, since a thread is free", 20)
+    hub.stop()
+    loop.join()
+    threads.on_stop()
+    hub.close()
+    os.close(reading)
+    os.close(writing)
+    assert threads_were_free[0] is False
 
 
 def is_ready(kind: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:

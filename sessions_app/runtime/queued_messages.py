@@ -23,7 +23,7 @@ from sessions_app.runtime.process import is_busy
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.05
 # A broker that has stopped answering holds up the run that asks for a second.
 AWAY_SECONDS = 5.0
 # So many wake-ups of sessions that have given way are kept.
