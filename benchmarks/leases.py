@@ -30,10 +30,18 @@ def measure(sizes: Sizes) -> Measured:
     return of_both_sides(sizes, where, "benchmarks.leases", "--claims", str(claims), each=claims)
 
 
-def of_both_sides(sizes: Sizes, where: str, program: str, *arguments: str, each: int = 1) -> Measured:
+def of_both_sides(
+    sizes: Sizes,
+    where: str,
+    program: str,
+    *arguments: str,
+    each: int = 1,
+    costs: tuple[str, str] = (WORKER, SERVER),
+) -> Measured:
     """What a program reports, in milliseconds, on one connection to a new PostgreSQL that waits for the disk.
 
     :param each: How many of what is then simulated were measured at once.
+    :param costs: Under which names the program reports what is then simulated, of the worker and of PostgreSQL.
     """
     rounds: list[dict[str, float]] = []
     for number in range(1, sizes.rounds + 1):
@@ -42,10 +50,8 @@ def of_both_sides(sizes: Sizes, where: str, program: str, *arguments: str, each:
             rounds.append(ask(program, *arguments, env=env))
         say(f"round {number}: {rounds[-1]}")
     rows = [Row(f"{where}: {name}", tuple(report[name] for report in rounds), "ms") for name in rounds[0]]
-    middle = {
-        name: sorted(report[name] for report in rounds)[len(rounds) // 2] / each for name in (WORKER, SERVER)
-    }
-    return Measured(rows, facts={"worker_ms": middle[WORKER], "database_ms": middle[SERVER]})
+    middle = {name: sorted(report[name] for report in rounds)[len(rounds) // 2] / each for name in costs}
+    return Measured(rows, facts={"worker_ms": middle[costs[0]], "database_ms": middle[costs[1]]})
 
 
 def report(claims: int) -> dict[str, float]:

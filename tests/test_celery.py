@@ -143,6 +143,35 @@ def test_a_new_session_goes_before_those_that_run_for_long(url, redis_url, tmp_p
         assert on_their_way.count() == len(busy)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "pool, by_signal", [("threads", True), ("prefork", True), ("threads", False), ("solo", True)]
+)
+def test_a_worker_that_is_told_to_end_puts_its_session_back_at_the_end_of_its_step(
+    pool, by_signal, url, redis_url, tmp_path, monkeypatch
+):
+    """Also where one of its threads is free, and nothing waits."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    env = of_slow_steps(url, redis_url, tmp_path, slice_seconds="600")
+    worker = (*celery(1, 2)[0], "--pool", pool)
+    with Workers([worker], env) as workers:
+        workers.wait_until_ready()
+        session = start("quick", "hi")
+        with current_app.connection_for_write(redis_url) as connection:
+            wake.send_advances([session], connection=connection)
+        wait_for(lambda: moments(session), "it to be run")
+        [process] = workers.processes
+        if by_signal:
+            os.kill(process.pid, signal.SIGTERM)
+        else:
+            run(
+                (*CELERY, "control", "shutdown"), env
+            )  # it waits for an answer, which a worker that ends does not give
+        assert process.wait() == 0
+    ended = Session.objects.get(pk=session)
+    assert (ended.status, ended.why) == (Status.QUEUED, "")
+
+
 START_WITH_A_STOPPED_SERVER = """
 import os, signal, time
 from uuid import uuid4

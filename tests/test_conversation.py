@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentstate.durable.state.chat_messages import message_body, message_from
-from agentstate.durable.state.conversation import Change, Conversation
+from agentstate.durable.state.conversation import Change, Context, Conversation
 
 user, assistant = ChatMessage.from_user, ChatMessage.from_assistant
 
@@ -66,7 +66,7 @@ class Stored:
         """Go on in another process."""
         live = self.seen()
         self.conversation = Conversation()
-        self.conversation.start_from(live, self.context)
+        self.conversation.start_from(Context(live, self.context))
         return live
 
 

@@ -1,12 +1,15 @@
 """A session that has run for its slice of time gives way where other work waits for its worker, and nowhere else."""
 
+import os
 from collections.abc import Callable
 
 import pytest
+from celery import signals
 from haystack.components.agents import Agent
 
 from sessions_app.models import Checkpoint, Session, Status
-from sessions_app.runtime import worker
+from sessions_app.runtime import process
+from sessions_app.runtime.stopping import SharedFlag, stopping
 from tests import sample_agents
 from tests.driving import Desk
 
@@ -43,11 +46,24 @@ def test_within_its_slice_it_goes_on_whatever_waits(desk: Desk) -> None:
     assert desk.drive(session, slice_seconds=1_000, others_wait=lambda: True) == "idle"
 
 
+@pytest.mark.parametrize("is_forked", [False, True])
+def test_a_signal_ends_the_slices_of_the_worker_that_gets_it_and_not_of_the_parent_of_one_that_a_tool_has_forked(
+    is_forked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a process has Celery's handler of its parent, and the memory that its parent shares with its pool."""
+    flag = SharedFlag()
+    monkeypatch.setattr(process, "stopping", flag)
+    if is_forked:
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+    signals.worker_shutting_down.send(sender="worker@host", sig="SIGTERM", how="Warm", exitcode=0)
+    assert flag.is_set() is not is_forked
+
+
 def test_a_process_that_ends_keeps_no_session_though_nothing_waits(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.agent(sample_agents.long_run)
     session = desk.start()
-    monkeypatch.setattr(worker.stopping, "is_set", lambda: True)
+    monkeypatch.setattr(stopping, "is_set", lambda: True)
     assert desk.drive(session, slice_seconds=1_000, others_wait=lambda: False) == "queued"
     assert steps(desk.fresh(session)) == 1

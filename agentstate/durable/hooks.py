@@ -97,10 +97,9 @@ class RestoreCheckpoint(DurableHook):
         if checkpoint is None or run.begins_turn:
             run.conversation.prompt.added(state.data["messages"])
             return
-        messages = run.restored_messages
-        state.set("messages", messages, handler_override=replace_values)
-        run.conversation.start_from(messages, run.restored_positions)
-        run.conversation.prompt.restored(messages, checkpoint.counters)
+        state.set("messages", run.restored.messages, handler_override=replace_values)
+        run.conversation.start_from(run.restored)
+        run.conversation.prompt.restored(run.restored.messages, checkpoint.counters)
         # Not by `set`, which refuses a key that a hook has added beside the schema.
         state.data.update(run.keys.start_from(checkpoint.state))
         counters = {name: data for name, data in checkpoint.counters.items() if name != PROMPT_PLACES}

@@ -32,12 +32,14 @@ class Progress:
 
 class StoredMessage(NamedTuple):
     """`body` is that of `ChatMessage.to_dict()`. `is_plain` says that nothing in it is tagged, and that it was read for
-    this record alone, so that a message may be made of its parts.
+    this record alone, so that a message may be made of its parts. `size` are the bytes of the texts that it was read
+    from, where they are known.
     """
 
     position: int
     body: dict[str, Json]
     is_plain: bool = False
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,11 @@ class ReplyRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """The checkpoint to resume from. `context` is what the model sees there, in order; `step` counts finished steps."""
+    """The checkpoint to resume from. `context` is what the model sees there, in order; `step` counts finished steps.
+
+    `context_is_known` says that the context was left out, since the caller has it from the run before, as
+    `agentstate.durable.run.Options.context`.
+    """
 
     position: int
     kind: CheckpointKind
@@ -121,6 +127,7 @@ class StoredCheckpoint:
     counters: dict[str, Json]
     tools: tuple[str, ...]
     definition: str
+    context_is_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from agentstate.durable.guards import BOUNDARY
 from agentstate.durable.own_answers import has_own_run, record_answer
 from agentstate.durable.port import Journal
 from agentstate.durable.progress import Clock
-from agentstate.durable.records import Snapshot
+from agentstate.durable.records import Snapshot, StoredCheckpoint
 from agentstate.durable.registry import AsyncOnly
 from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import (
@@ -39,10 +39,12 @@ from agentstate.durable.run_end import (
     NothingToDo,
     RetryLater,
     RunEnd,
+    Yielded,
 )
 from agentstate.durable.semantic_cache import ReplyStore
 from agentstate.durable.semantic_questions import SemanticLookup
-from agentstate.durable.state.chat_messages import as_message
+from agentstate.durable.state.chat_messages import BYTES_OF_MESSAGE, as_message
+from agentstate.durable.state.conversation import Context
 from agentstate.durable.state.encoding import clean_text, decode
 from agentstate.durable.steps import JournalThread, Rule, complete, complete_async
 
@@ -65,6 +67,7 @@ class Options:
     :param hook_context: As for `Agent.run`: live objects for the hooks of this run. Nothing of it is stored.
     :param session: The name of the session: an agent without a key of its own shares cached results with no other.
     :param replies: The semantic cache, for an agent whose registration has one.
+    :param context: `Outcome.context` of the run before, where the journal was told that it need not be read again.
     """
 
     cache: ToolCache | None = None
@@ -77,6 +80,7 @@ class Options:
     hook_context: dict[str, Any] | None = None
     breakpoints: tuple[Breakpoint, ...] = ()
     replies: ReplyStore | None = None
+    context: Context | None = None
     session: str = ""
 
 
@@ -84,12 +88,16 @@ class Options:
 class Outcome:
     """The session's status after the run, why it ended, and the agent's result if its turn has ended.
 
-    The status is the journal's: "queued" also where a turn has ended and an unread message begins the next one.
+    The status is the journal's: "queued" also where a turn has ended and an unread message begins the next one. The
+    context is what the model sees at the last checkpoint, where the run has given way at it: the next run in this
+    process may go on with that instead of reading and building it. The run has begun with `began`.
     """
 
     status: str
     why: str = ""
     result: dict[str, Any] | None = None
+    context: Context | None = None
+    began: Context | None = None
 
 
 def run(durable: WrappedAgent, journal: Journal, options: Options | None = None) -> Outcome:
@@ -198,7 +206,7 @@ def _read_and_run(
     if context.meter.phase in (AgentPhase.IDLE, AgentPhase.DONE, AgentPhase.ERROR):
         context.to(AgentPhase.PLANNING)
     try:
-        arguments = {**_arguments(context, snapshot, durable), **_live_arguments(options)}
+        arguments = {**_arguments(context, snapshot, durable, options.context), **_live_arguments(options)}
         del snapshot
         reading.close()
         result = yield _Start(context, arguments)
@@ -219,7 +227,7 @@ def _read_and_run(
         )
         return _end_run(context, failed)
     if result.get("exit_reason") == BOUNDARY:
-        return Outcome(context.status, context.end.reason if context.end is not None else "")
+        return _outcome(context)
     return Outcome(context.status, result=result)
 
 
@@ -257,8 +265,13 @@ def _live_arguments(options: Options) -> dict[str, Any]:
     return {name: value for name, value in live.items() if value is not None}
 
 
-def _arguments(context: RunContext, snapshot: Snapshot, durable: WrappedAgent) -> dict[str, Any]:
-    """What `Agent.run` is called with, here as in a plain run of the same turn."""
+def _arguments(
+    context: RunContext, snapshot: Snapshot, durable: WrappedAgent, known: Context | None
+) -> dict[str, Any]:
+    """What `Agent.run` is called with, here as in a plain run of the same turn.
+
+    :param known: The context of the checkpoint, where the snapshot leaves it out.
+    """
     inputs = snapshot.inputs
     arguments: dict[str, Any] = decode(inputs.get("state") or {})
     if inputs.get("generation_kwargs"):
@@ -266,15 +279,15 @@ def _arguments(context: RunContext, snapshot: Snapshot, durable: WrappedAgent) -
     if inputs.get("tools") is not None:
         arguments["tools"] = list(inputs["tools"])
     checkpoint = snapshot.checkpoint
-    before = [as_message(stored) for stored in checkpoint.context] if checkpoint else []
-    positions = [stored.position for stored in checkpoint.context] if checkpoint else []
+    seen = _seen_at(checkpoint, known)
     if not context.begins_turn:
-        context.restored_messages, context.restored_positions = before, positions
-        return {**arguments, "messages": before}
+        context.restored = seen
+        return {**arguments, "messages": seen.messages}
+    before = seen.messages
     if checkpoint is not None:
         stored = context.keys.start_from(checkpoint.state)
         arguments = {**stored, **arguments} if snapshot.inputs_are_new else {**arguments, **stored}
-        context.conversation.start_from(before, positions)
+        context.conversation.start_from(seen)
     prompt = context.conversation.prompt
     if checkpoint is not None and durable.agent.system_prompt is not None:
         prompt.restored(before, checkpoint.counters)
@@ -287,6 +300,19 @@ def _arguments(context: RunContext, snapshot: Snapshot, durable: WrappedAgent) -
     messages = [*before, *new]
     prompt.before_turn(messages)
     return {**arguments, "messages": messages}
+
+
+def _seen_at(checkpoint: StoredCheckpoint | None, known: Context | None) -> Context:
+    if checkpoint is None:
+        return Context([], [])
+    if checkpoint.context_is_known:
+        assert known is not None, "The journal has left out a context that nobody has."
+        return known
+    stored = checkpoint.context
+    size = BYTES_OF_MESSAGE * len(stored) + sum(message.size for message in stored)
+    return Context(
+        [as_message(message) for message in stored], [message.position for message in stored], size
+    )
 
 
 def _end_after_model_failure(context: RunContext, failure: ModelFailed, options: Options) -> RunEnd:
@@ -307,4 +333,12 @@ def _end_after_model_failure(context: RunContext, failure: ModelFailed, options:
 
 def _end_run(context: RunContext, end: RunEnd) -> Outcome:
     context.end_run(end)
-    return Outcome(context.status, end.reason)
+    return _outcome(context)
+
+
+def _outcome(context: RunContext) -> Outcome:
+    """That of a run that has ended within its turn."""
+    end = context.end
+    seen = context.conversation.at_last_commit() if isinstance(end, Yielded) else None
+    why = end.reason if end is not None else ""
+    return Outcome(context.status, why, context=seen, began=context.restored)

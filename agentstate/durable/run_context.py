@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from haystack.dataclasses import ChatMessage
 from haystack.tools import Tool, Toolset
 
 from agentstate.domain.phases import AgentPhase
@@ -34,7 +33,7 @@ from agentstate.durable.records import (
 )
 from agentstate.durable.run_end import ApprovalRequest, RunEnd
 from agentstate.durable.state.chat_messages import as_message
-from agentstate.durable.state.conversation import Change, Conversation
+from agentstate.durable.state.conversation import Change, Context, Conversation
 from agentstate.durable.state.encoding import encode_lossy
 from agentstate.durable.state.keys import StateKeys, counters_of
 from agentstate.durable.steps import JournalThread
@@ -126,8 +125,7 @@ class RunContext:
         self.own_breakpoints = tuple(breakpoints)
         self.passed = snapshot.passed
         self._deferred: _Draft | None = None
-        self.restored_messages: list[ChatMessage] = []  # built once: it may be long
-        self.restored_positions: list[int] = []
+        self.restored = Context([], [])  # built once: it may be long
         checkpoint = snapshot.checkpoint
         self.checkpoint = replace(checkpoint, context=()) if checkpoint is not None else None
         self.begins_turn = checkpoint is None or checkpoint.kind == CheckpointKind.END

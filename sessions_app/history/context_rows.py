@@ -7,6 +7,7 @@ values out of the results, which may hold much more. Else whole results are read
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from sys import getsizeof
 from typing import Any
 
 from django.db import connection
@@ -40,11 +41,13 @@ TEXTS_AT_ONCE = 1_000
 def stored_messages(branch: Branch, rows: Sequence[MessageColumns]) -> dict[int, StoredMessage]:
     """The whole messages by their positions. At most one query."""
     bodies = list(_parsed([body for _, _, _, body in rows]))
-    calls = _answered(branch, bodies)
-    return {
-        position: StoredMessage(position, complete(role, text, body, calls), TAG not in written)
-        for (position, role, text, written), body in zip(rows, bodies, strict=True)
-    }
+    calls, sizes = _answered(branch, bodies)
+    stored = {}
+    for (position, role, text, written), body in zip(rows, bodies, strict=True):
+        size = getsizeof(text) + getsizeof(written) + sizes.get(body.get(RESULT_OF), 0)
+        whole = complete(role, text, body, calls)
+        stored[position] = StoredMessage(position, whole, TAG not in written, size)
+    return stored
 
 
 def fetched(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -65,12 +68,16 @@ def as_text(column: str) -> Cast:
     return Cast(column, TextField())
 
 
-def _answered(branch: Branch, bodies: Iterable[Body]) -> Mapping[int, AnsweredCall]:
-    """The calls that hold the texts of the bodies, by their positions. Of their results only that may be read."""
+def _answered(
+    branch: Branch, bodies: Iterable[Body]
+) -> tuple[Mapping[int, AnsweredCall], Mapping[int | None, int]]:
+    """The calls that hold the texts of the bodies, and the bytes of what was read of each, by their positions. Of their
+    results only these texts may be read.
+    """
     # Several messages may answer one call, each by another value of its result.
     places = [(body[RESULT_OF], body.get(RESULT_SOURCE)) for body in bodies if RESULT_OF in body]
     if not places:
-        return {}
+        return {}, {}
     found, names = {position for position, _ in places}, {name for _, name in places}
     positions = tuple(found) if len(found) <= FEW else None
     where = visible(branch, after=min(found) - 1, upto=max(found))
@@ -83,10 +90,11 @@ def _answered(branch: Branch, bodies: Iterable[Body]) -> Mapping[int, AnsweredCa
         rows = fetched(*_with_result.sql_with_params(where, positions))
         results = _parsed([result or "null" for *_, result in rows])
     arguments = _parsed([row[3] for row in rows])
-    return {
+    calls = {
         position: AnsweredCall(position, call_id, tool, given, result)
         for (position, call_id, tool, *_), given, result in zip(rows, arguments, results, strict=True)
     }
+    return calls, {position: getsizeof(given) + getsizeof(result) for position, _, _, given, result in rows}
 
 
 @compiled

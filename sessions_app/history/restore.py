@@ -5,7 +5,8 @@ The cost depends on what the model sees and on the state's values, not on the le
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
 
 from django.db.models import Model, Q, QuerySet
 
@@ -38,6 +39,13 @@ Spans = tuple[tuple[int, int], ...]
 Item = TypeVar("Item")
 
 
+class CheckpointKey(NamedTuple):
+    """Which checkpoint of a session it is, also where the database was put back to an earlier moment in between."""
+
+    position: int
+    created_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Restored:
     """The checkpoint to resume from, and what was recorded since. ``keys`` and ``context_at`` are those of its row."""
@@ -49,11 +57,12 @@ class Restored:
     calls: tuple[CallRecord, ...] = ()
 
 
-def read(branch: Branch, last: int | None = None) -> Restored:
+def read(branch: Branch, last: int | None = None, *, known: CheckpointKey | None = None) -> Restored:
     """The state to resume from at the tip of the branch.
 
     :param last: The last position that the session has given out, if it is known: where it is that of the checkpoint,
         nothing was recorded since, and nothing is looked for.
+    :param known: The checkpoint whose context the caller has: that is not read.
     """
     checkpoint = last_visible(Checkpoint, branch)
     if checkpoint is None:
@@ -61,15 +70,17 @@ def read(branch: Branch, last: int | None = None) -> Restored:
     step_start = checkpoint
     if checkpoint.kind == Checkpoint.Kind.PREPARED:
         step_start = last_visible(Checkpoint, branch, without=Q(kind=Checkpoint.Kind.PREPARED)) or checkpoint
+    key = CheckpointKey(checkpoint.position, checkpoint.created_at)
     stored = StoredCheckpoint(
         position=checkpoint.position,
         kind=CheckpointKind(checkpoint.kind),
         step=checkpoint.step,
-        context=stored_context(branch, checkpoint),
+        context=() if key == known else stored_context(branch, checkpoint),
         state=state_of(branch, checkpoint),
         counters=checkpoint.counters,
         tools=tools_of(branch, checkpoint),
         definition=checkpoint.definition,
+        context_is_known=key == known,
     )
     if step_start.position == last:
         return Restored(stored, checkpoint.keys, checkpoint.context_at)

@@ -23,12 +23,14 @@ class CheckpointRows:
     keys: the position of each state key's last whole value.
     context_at: the position of the checkpoint whose context holds.
     tools: the names of the tools.
+    last: the one that this run has inserted last.
     """
 
     branch_id: int
     keys: Mapping[str, int]
     context_at: int
     tools: tuple[str, ...]
+    last: restore.CheckpointKey | None = None
 
     @classmethod
     def behind(cls, branch: Branch, restored: restore.Restored) -> Self:
@@ -82,7 +84,8 @@ class CheckpointRows:
                 }
             ],
         )
-        return CheckpointRows(self.branch_id, keys, context_at, new.tools)
+        key = restore.CheckpointKey(position, at)
+        return CheckpointRows(self.branch_id, keys, context_at, new.tools, key)
 
     def _insert_values(
         self, position: int, changes: Mapping[str, Mapping[str, Json]], answered: Collection[AnsweredCall]

@@ -28,7 +28,7 @@ from agentstate.durable.records import (
     UnreadMessage,
 )
 from agentstate.durable.run_end import Failed, Finished, GaveUp, RetryLater, RunEnd
-from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind
+from agentstate.names import CallState, CheckpointKind
 from sessions_app.access.shown import cut_off
 from sessions_app.history import restore
 from sessions_app.history.message_rows import AnsweredCall
@@ -60,10 +60,14 @@ UPDATED_AGAIN_AFTER = timedelta(seconds=5)
 
 
 class OrmJournal(FencedCommits):
-    """The journal of one claim. Create it in the thread that drives the session, and `load` it before anything else."""
+    """The journal of one claim. Create it in the thread that drives the session, and `load` it before anything else.
 
-    def __init__(self, claim: Claim) -> None:
+    :param known: The checkpoint whose context the run has: where it continues there, `load` leaves the context out.
+    """
+
+    def __init__(self, claim: Claim, *, known: restore.CheckpointKey | None = None) -> None:
         super().__init__(claim, RunConnection())
+        self._known = known
         self._session: Session
         self._branch: Branch
         self._updated_at: datetime
@@ -78,7 +82,7 @@ class OrmJournal(FencedCommits):
             self._session, self._branch = session, session.current_branch
             self._updated_at, self._position = session.updated_at, session.position
             self._guard = EffectGuard(session)
-            restored = restore.read(self._branch, last=session.position)
+            restored = restore.read(self._branch, last=session.position, known=self._known)
             allowed = frozenset(allowance.tool for allowance in allowances_of(session.pk))
             unread = tuple(UnreadMessage(row.pk, row.whole) for row in unread_messages(session.pk))
         self._checkpoints = CheckpointRows.behind(self._branch, restored)
@@ -95,6 +99,11 @@ class OrmJournal(FencedCommits):
             breakpoints=stored_breakpoints(session.breakpoints),
             passed=Place.from_dict(session.breakpoint_hit) if session.breakpoint_hit else None,
         )
+
+    @property
+    def last_checkpoint(self) -> restore.CheckpointKey | None:
+        """The one that this run has written last."""
+        return self._checkpoints.last
 
     def checkpoint(self, new: NewCheckpoint) -> CommittedCheckpoint:
         values = {"definition": new.definition, "attempt": 1, **self._updated(timezone.now())}
@@ -271,10 +280,7 @@ class OrmJournal(FencedCommits):
         read = self._read(unread, first + len(new.messages))
         read_at = [message.position for message in read]
         rows = self._checkpoints.insert(new, position, positions, read_at, self._answered.values(), now)
-        for answered in new.answered:
-            self._unended_call(answered.position).update(
-                status=answered.status, error=answered.error, ended_at=now
-            )
+        step_rows.answered_calls(self._branch, new.answered, now)
         status = ""
         if new.run_end is not None:
             begins_turn = isinstance(new.run_end, Finished) and fence.unread > len(read_ids(new))
@@ -330,10 +336,6 @@ class OrmJournal(FencedCommits):
 
     def _insert(self, messages: Sequence[NewMessageRow]) -> None:
         step_rows.messages(self._branch, messages, self._answered)
-
-    def _unended_call(self, position: int) -> Any:
-        calls = ToolCall.objects.filter(branch=self._branch, position=position)
-        return calls.exclude(status__in=ENDED_CALL_STATES)
 
     def _remember_calls(self, calls: Sequence[CallRecord]) -> None:
         for call in calls:

@@ -12,7 +12,7 @@ has to wait.
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -200,10 +200,15 @@ class Heartbeat:
                 ...  # claim.lost is set when another worker has taken the session over
 
     It outlives a database that is unavailable for a while: a claim that no other worker has taken is renewed then.
+
+    :param also: Called at each heartbeat, in its thread.
     """
 
-    def __init__(self, worker: str, every: float | None = None) -> None:
+    def __init__(
+        self, worker: str, every: float | None = None, *, also: Callable[[], object] = lambda: None
+    ) -> None:
         self.worker = worker
+        self._also = also
         self._every = settings.AGENTSTATE_HEARTBEAT_SECONDS if every is None else every
         self._claims: set[Claim] = set()
         self._started_at: datetime | None = None
@@ -258,6 +263,7 @@ class Heartbeat:
                 except DatabaseError:
                     logger.warning("Worker %s missed a heartbeat.", self.worker, exc_info=True)
                 close_old_connections()
+                self._also()
                 if self._stop.wait(self._every):
                     return
         finally:

@@ -25,7 +25,8 @@ from agentstate.celery import app
 
 logger = logging.getLogger(__name__)
 
-SESSIONS_AT_ONCE = 4
+# They wait for their models most of the time. A session beyond these waits for the slice of another.
+SESSIONS_AT_ONCE = 16
 REQUESTS_AT_ONCE = 8
 GRACE_SECONDS = 3.5
 STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
@@ -138,7 +139,7 @@ def worker() -> Iterator[threading.Thread]:
     Yields the worker's thread. It is still alive afterwards if a step did not end in time.
     """
     from sessions_app.runtime.process import heartbeat
-    from sessions_app.runtime.worker import stopping
+    from sessions_app.runtime.stopping import stopping
 
     logging.getLogger("celery").setLevel(logging.WARNING)
     stopping.clear()

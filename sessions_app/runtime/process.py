@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from celery import signals
+from celery import bootsteps, signals
 from celery.concurrency.prefork import TaskPool as PreforkPool
 from django.db import connection
 
+from agentstate.celery import app
 from sessions_app.runtime.agents import publish_agents
+from sessions_app.runtime.kept_contexts import kept_contexts
 from sessions_app.runtime.leases import Heartbeat, sign_off
+from sessions_app.runtime.stopping import stopping
 
 logger = logging.getLogger(__name__)
 _heartbeats: dict[str, Heartbeat] = {}
@@ -50,7 +53,7 @@ def heartbeat() -> Heartbeat:
     name = worker_name()
     with _starting:
         if name not in _heartbeats:
-            _heartbeats[name] = Heartbeat(name).__enter__()
+            _heartbeats[name] = Heartbeat(name, also=lambda: kept_contexts().drop_old()).__enter__()
         return _heartbeats[name]
 
 
@@ -101,6 +104,30 @@ def _start_heartbeat_of_threads(sender: Any, **kwargs: Any) -> None:
     if not isinstance(sender.pool, PreforkPool):
         _threads.count = sender.pool.num_processes
         heartbeat()
+
+
+# A process that a tool forks has the handlers of its parent, and its shared memory.
+_OWN_PID = os.getpid()
+
+
+@signals.worker_shutting_down.connect
+def _let_sessions_give_way(**kwargs: Any) -> None:
+    """The worker got a signal. It hears of it here only where it runs a session by itself, in a pool of kind solo."""
+    if os.getpid() == _OWN_PID:
+        stopping.set()
+
+
+class LetSessionsGiveWay(bootsteps.StartStopStep):
+    """The first thing that a worker does when it ends, for whatever reason: then it waits for its tasks."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def close(self, worker: Any) -> None:
+        """Celery calls it before it stops any part of the worker."""
+        stopping.set()
+
+
+app.steps["worker"].add(LetSessionsGiveWay)
 
 
 @signals.worker_process_shutdown.connect

@@ -5,8 +5,10 @@ from datetime import datetime
 from typing import Any, NamedTuple, Self
 from uuid import UUID
 
+from agentstate.durable.records import AnsweredCall as AnsweredUnrun
 from agentstate.durable.records import CallEnd, CallRecord, NewReply
 from agentstate.durable.state.tags import stand_ins
+from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.shown import cut_off
 from sessions_app.history.message_rows import AnsweredCall, pack
 from sessions_app.models import (
@@ -117,6 +119,14 @@ def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime, w
             for record in records
         ],
     )
+
+
+def answered_calls(branch: Branch, answered: Sequence[AnsweredUnrun], at: datetime) -> None:
+    """The ends of calls that have an answer in the conversation without having run."""
+    for call in answered:
+        unended = ToolCall.objects.filter(branch=branch, position=call.position)
+        unended = unended.exclude(status__in=ENDED_CALL_STATES)
+        unended.update(status=call.status, error=call.error, ended_at=at)
 
 
 def lost_types(end: CallEnd) -> list[str]:

@@ -6,7 +6,6 @@ never decides for a person: a session that needs a decision waits, with the reas
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -19,24 +18,24 @@ from agentstate.durable.agent import WrappedAgent, build
 from agentstate.durable.embedding import Embedder, embedder_of
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.registry import AgentError, registry
-from agentstate.durable.run import Options, run, run_async
+from agentstate.durable.run import Options, Outcome, run, run_async
 from agentstate.durable.run_end import AgentChanged
-from sessions_app.models import Session
+from sessions_app.models import Session, Status
 from sessions_app.runtime import leases, similar
 from sessions_app.runtime.agents import may_run_again, publish_listed_tools
 from sessions_app.runtime.event_loop import run_on_loop
 from sessions_app.runtime.journal import OrmJournal
+from sessions_app.runtime.kept_contexts import Kept, kept_contexts
 from sessions_app.runtime.long_term import OrmMemory
 from sessions_app.runtime.partial_replies import shown_replies
 from sessions_app.runtime.semantic_cache import OrmReplyStore
+from sessions_app.runtime.stopping import stopping
 from sessions_app.runtime.tool_cache import tool_cache
 
 logger = logging.getLogger(__name__)
 
 # A session that has run for less does not give way to what is urgent: to take it up again costs as much as some steps.
 LEAST_SECONDS = 1.0
-# Set when this process is about to end: every session that it drives is then queued again after its step.
-stopping = threading.Event()
 
 
 def drive(
@@ -60,12 +59,13 @@ def drive(
     claim = leases.claim(session_id, worker)
     if claim is None:
         return "busy"
-    journal = OrmJournal(claim)
+    kept = kept_contexts().take(session_id, epoch=claim.epoch)
+    journal = OrmJournal(claim, known=kept.checkpoint if kept else None)
     try:
         with heartbeat.keeping(claim) if heartbeat else nullcontext():
             if slice_seconds is None:
                 slice_seconds = settings.AGENTSTATE_SLICE_SECONDS
-            return _drive(claim, journal, slice_seconds, others_wait, urgent_waits)
+            return _drive(claim, journal, kept, slice_seconds, others_wait, urgent_waits)
     except LeaseLost as lost:
         logger.warning("Session %s was taken over from %s: %s", session_id, worker, lost)
         return "lost"
@@ -79,6 +79,7 @@ def drive(
 def _drive(
     claim: leases.Claim,
     journal: OrmJournal,
+    kept: Kept | None,
     slice_seconds: float,
     others_wait: Callable[[], bool],
     urgent_waits: Callable[[], bool],
@@ -111,18 +112,37 @@ def _drive(
         max_attempts=settings.AGENTSTATE_MAX_ATTEMPTS,
         retry_seconds=settings.AGENTSTATE_RETRY_SECONDS,
         replies=OrmReplyStore(journal.connection, claim, policy, embedder) if policy else None,
+        context=kept.context if kept else None,
     )
     memory = OrmMemory(journal.connection, claim, embedder)
     with long_term.using(memory), streaming.shown_by(shown_replies(claim)):
         if durable.runs_async:
-            run_on_loop(run_async(durable, journal, options))
+            outcome = run_on_loop(run_async(durable, journal, options))
         else:
-            run(durable, journal, options)
+            outcome = run(durable, journal, options)
+    _keep(claim, journal, outcome)
     try:
         publish_listed_tools(durable)
     except Exception:  # the tools are published for showing only: the run itself has ended well
         logger.exception("The tools that the agent %s has listed could not be published.", durable.key)
     return Session.objects.values_list("status", flat=True).get(pk=claim.session_id)
+
+
+def _keep(claim: leases.Claim, journal: OrmJournal, outcome: Outcome) -> None:
+    """Keep what the next run of this process may go on with. Never fails: that run can do without."""
+    checkpoint = journal.last_checkpoint
+    if outcome.status != Status.QUEUED or outcome.context is None or checkpoint is None:
+        return
+    try:
+        kept_contexts().keep(
+            claim.session_id,
+            epoch=claim.epoch,
+            checkpoint=checkpoint,
+            context=outcome.context,
+            began=outcome.began,
+        )
+    except Exception:
+        logger.exception("The context of the session %s was not kept.", claim.session_id)
 
 
 def load(key: str) -> WrappedAgent:

@@ -44,6 +44,10 @@ _IS_KNOWN = all(
 )
 
 
+# What the objects of a message take beside its texts.
+BYTES_OF_MESSAGE = 1_500
+
+
 class _OtherForm(Exception):
     """The message, or a part of it, is none of those that this module builds by itself."""
 
@@ -63,7 +67,7 @@ def encode_message(message: ChatMessage) -> tuple[dict[str, Json], bool]:
     plain = message.to_dict()
     body, _ = encode_lossy(plain)
     assert isinstance(body, dict)
-    return body, body == plain
+    return body, _is_same(body, plain)
 
 
 def message_from(body: Mapping[str, Json], *, is_plain: bool = False) -> ChatMessage:
@@ -139,9 +143,24 @@ def _unchanged(value: Any) -> Json:
     if not value:
         return {}
     data, _ = encode_lossy(value)
-    if data != value:
+    if not _is_same(data, value):
         raise _OtherForm
     return data
+
+
+def _is_same(stored: Json, given: Any) -> bool:
+    """Whether the values are equal and of the same types: an `Enum` that is a text is equal to the text."""
+    if type(stored) is not type(given):
+        return False
+    if type(stored) is dict:
+        return (
+            stored.keys() == given.keys()
+            and all(type(key) is str for key in given)
+            and all(_is_same(value, given[key]) for key, value in stored.items())
+        )
+    if type(stored) is list:
+        return len(stored) == len(given) and all(map(_is_same, stored, given))
+    return bool(stored == given)
 
 
 # And back

@@ -8,13 +8,24 @@ not on the length of the conversation.
 import operator
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from haystack.dataclasses import ChatMessage
 
 from agentstate.durable.records import NewMessage
-from agentstate.durable.state.chat_messages import message_body
+from agentstate.durable.state.chat_messages import encode_message, message_body
 from agentstate.durable.state.own_prompt import OwnPrompt
+
+
+class Context(NamedTuple):
+    """The messages that the model sees at a checkpoint, in its order, and the position at which each is stored.
+
+    bytes: about the memory that the messages take, where it is known.
+    """
+
+    messages: list[ChatMessage]
+    positions: list[int]
+    bytes: int = 0
 
 
 @dataclass
@@ -43,14 +54,24 @@ class Conversation:
         self._positions: list[int] = []
         self._since: list[tuple[int, ChatMessage]] = []
         self._unread: list[_Unread] = []
+        # Whether a run that reads what is stored has the very messages that this one has.
+        self._is_stored_as_it_is = True
         self.prompt = OwnPrompt()
 
-    def start_from(self, messages: Sequence[ChatMessage], positions: Sequence[int]) -> None:
+    def start_from(self, context: Context) -> None:
         """Take what the model saw at a checkpoint as known."""
-        self._seen, self._positions, self._since = list(messages), list(positions), []
+        self._seen, self._positions, self._since = list(context.messages), list(context.positions), []
+
+    def at_last_commit(self) -> Context | None:
+        """What the model sees at the last checkpoint; None if another run would read other messages than these.
+
+        It may where a message could be stored in another form only, or has taken the place of an equal one.
+        """
+        return Context(self._seen, self._positions) if self._is_stored_as_it_is else None
 
     def stored(self, message: ChatMessage, position: int) -> None:
         """Note that a message has been stored since the checkpoint, at `position`."""
+        self._is_stored_as_it_is &= type(message) is ChatMessage
         self._since.append((position, message))
 
     def from_unread(self, message: ChatMessage, unread_id: int) -> None:
@@ -71,7 +92,7 @@ class Conversation:
             in_order = [position for position, _ in stored]
         positions = self._stored_positions(live, range(first, len(live)), unread, stored)
         new = [first + number for number, position in enumerate(positions) if position is None]
-        messages = [_new_message(live[index], unread.get(index)) for index in new]
+        messages = [self._new_message(live[index], unread.get(index)) for index in new]
         read = {item.id for item in unread.values()}
         replaced = tuple(item.id for item in self._unread if item.id not in read)
         context = None
@@ -138,13 +159,14 @@ class Conversation:
         for number, index in enumerate(indexes):
             if positions[number] is None and index not in unread:
                 equal = next((p for p, other in stored if p not in used and other == live[index]), None)
+                self._is_stored_as_it_is &= equal is None
                 positions[number] = equal
                 used.add(equal)
         return positions
 
-
-def _new_message(message: ChatMessage, unread: _Unread | None) -> NewMessage:
-    body = message_body(message)
-    if unread is None:
-        return NewMessage(body)
-    return NewMessage(None if body == unread.body else body, unread.id)
+    def _new_message(self, message: ChatMessage, unread: _Unread | None) -> NewMessage:
+        body, is_unchanged = encode_message(message)
+        self._is_stored_as_it_is &= is_unchanged and type(message) is ChatMessage
+        if unread is None:
+            return NewMessage(body)
+        return NewMessage(None if body == unread.body else body, unread.id)
