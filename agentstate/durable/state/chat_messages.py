@@ -13,7 +13,7 @@ from typing import Any
 from haystack.dataclasses import ChatMessage, ChatRole, TextContent, ToolCall, ToolCallResult
 
 from agentstate.durable.records import StoredMessage, UnreadMessage
-from agentstate.durable.state.encoding import Json, clean_text, decode, encode_lossy
+from agentstate.durable.state.encoding import Json, clean_text, decode, encode_lossy, is_flat
 
 _MESSAGE = ("_role", "_content", "_name", "_meta")
 _TEXT = ("text",)
@@ -140,8 +140,8 @@ def _unchanged(value: Any) -> Json:
         return None
     if type(value) is not dict:
         raise _OtherForm
-    if not value:
-        return {}
+    if is_flat(value):
+        return {**value}
     data, _ = encode_lossy(value)
     if not _is_same(data, value):
         raise _OtherForm

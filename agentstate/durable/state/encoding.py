@@ -81,7 +81,7 @@ def encode_marked(value: Any) -> tuple[Json, str]:
 
 def encode_lossy(value: Any) -> tuple[Json, bool]:
     """The value as plain JSON, and whether anything of it was lost: what cannot be stored is stored as its text."""
-    if type(value) is dict and _is_flat(value):
+    if type(value) is dict and is_flat(value):
         return {**value}, False
     encoder = _Encoder(texts=True, marks=False)
     return encoder.encode(value, "the result"), encoder.lost
@@ -309,7 +309,7 @@ def _is_stored_as_it_is(value: Any) -> bool:
     return value is None or kind is bool
 
 
-def _is_flat(value: dict[Any, Any]) -> bool:
+def is_flat(value: dict[Any, Any]) -> bool:
     """Whether the dict holds plain values only, as the arguments of most calls do, so that nothing of it is encoded."""
     for key, item in value.items():
         if type(key) is not str or not _is_stored_as_it_is(key) or not _is_stored_as_it_is(item):
