@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def add() -> None:
-    """The sessions whose pages are asked for get forks and memories, and have been rewound."""
+    """The sessions whose pages are asked for have one customer, forks and memories, and have been rewound."""
     from django.contrib.auth.models import User
     from django.utils import timezone
 
@@ -57,6 +57,7 @@ def add() -> None:
     sessions = list({each.pk: each for each in session_pages.asked_for().values()}.values())
     _assign(people)
     for session in sessions:
+        _give_to_the_customer_of(sessions[0], session)
         _rewind(session)
         _fork(session)
         _remember(session)
@@ -94,6 +95,14 @@ def _assign(people: Sequence["User"]) -> None:
     for person, theirs in of_person.items():
         for begins in range(0, len(theirs), _AT_ONCE):
             Session.objects.filter(pk__in=theirs[begins : begins + _AT_ONCE]).update(assignee=person)
+
+
+def _give_to_the_customer_of(first: "Session", session: "Session") -> None:
+    """Some pages show what is known of the customer. How much that is must not depend on the length of the session."""
+    from sessions_app.models import Session
+
+    Session.objects.filter(pk=session.pk).update(customer=first.customer)
+    session.customer = first.customer
 
 
 def _rewind(session: "Session") -> None:

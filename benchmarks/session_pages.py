@@ -69,15 +69,14 @@ def tabs(session: "Session") -> Iterator[tuple[str, str]]:
 
 def forms(session: "Session") -> Iterator[tuple[str, str]]:
     """The dialog of each action: about the newest call, checkpoint and message of the session, its first breakpoint and
-    a memory of its customer, as far as the action is about one.
+    a memory of its own, as far as the action is about one.
     """
     from sessions_app.action_list import ACTIONS, EDIT_ENTRY, ERASE_ENTRY, REMOVE_BREAKPOINT
     from sessions_app.desk.forms import form_of
     from sessions_app.models import Checkpoint, MemoryEntry
 
     newest = Checkpoint.objects.visible_on(session.current_branch).latest("position")
-    of_customer = MemoryEntry.objects.filter(agent=session.agent, customer=session.customer)
-    entry = of_customer.values_list("pk", flat=True).first()
+    entry = MemoryEntry.objects.filter(session=session).values_list("pk", flat=True).first()
     row = f"call={_newest_call(session)}&checkpoint={newest.pk}"
     if entry is not None:
         row += f"&entry={entry}"
