@@ -1,15 +1,64 @@
-"""Celery's messages on Redis, made so that a worker outlives a broker that is lost.
+"""Celery's messages on Redis: what a worker asks for, and how it outlives a broker that is lost.
 
-`agentstate.celery` gives `QoS` to kombu's Redis channel, which has it keep the messages that are not acknowledged yet.
-It differs from kombu's own in what it does for a channel whose connection was lost: nothing. kombu 5.7 puts messages
-back when the channel closes, and acknowledges one that arrived just before on the channel that is closed; where the
-broker is gone, either may end the worker with "Unrecoverable error". A message is only a wake-up: the sweep finds the
-session of one that is lost, and a worker that gets one twice finds the session claimed.
+`agentstate.celery` gives `Channel` to kombu's Redis transport. It differs from kombu's own in two ways.
+
+A worker asks for the messages that one of its free threads may run (`agentstate.worker_threads`).
+
+For a channel whose connection was lost, nothing is done. kombu 5.7 puts messages back when the channel closes, and
+acknowledges one that arrived just before on the channel that is closed; where the broker is gone, either may end the
+worker with "Unrecoverable error". A message is only a wake-up: the sweep finds the session of one that is lost, and a
+worker that gets one twice finds the session claimed.
 """
 
 from typing import Any
 
 from kombu.transport import redis
+from kombu.utils.scheduling import priority_cycle
+from redis import Redis, RedisError
+
+from agentstate.queues import QUEUES, URGENT_QUEUES
+from agentstate.worker_threads import worker_threads
+
+# A request to the broker cannot be changed once it waits there. One for urgent messages only is made again so often:
+# for so long a thread that became free may wait for other messages.
+ASK_SECONDS = 0.05
+# The first version that takes parts of seconds.
+OLDEST = 6
+_CAN_WAIT = frozenset(QUEUES) - URGENT_QUEUES
+
+
+def why_too_old(url: str) -> str:
+    """Why this server cannot be the broker; empty where it can, or does not say now what it is."""
+    try:
+        with Redis.from_url(url, socket_connect_timeout=2, socket_timeout=2) as server:
+            version = str(server.info("server")["redis_version"])
+    except (RedisError, OSError, LookupError):
+        return ""
+    major = version.partition(".")[0]
+    if major.isdecimal() and int(major) < OLDEST:
+        return f"The broker is Redis {version}, and it has to be at least Redis {OLDEST}."
+    return ""
+
+
+def _only_urgent() -> bool:
+    """Whether this worker's free threads run nothing but what must not wait; False in any other process."""
+    threads = worker_threads()
+    return threads.reserved > 0 and threads.only_reserved_are_free()
+
+
+class QueueCycle(priority_cycle):  # type: ignore[type-arg]  # not generic when it runs
+    """The queues that a worker asks for its next message, the first one first.
+
+    Other queues, such as one that a tool reads, are asked as always.
+    """
+
+    def consume(self, n: int) -> list[str]:  # type: ignore[override]  # kombu returns lists
+        """Called by kombu each time that it asks; without any queue, it does not."""
+        queues = list(super().consume(n))
+        if not _only_urgent():
+            return queues
+        left_out = frozenset(QUEUES) if worker_threads().none_is_free() else _CAN_WAIT
+        return [name for name in queues if name not in left_out]
 
 
 class QoS(redis.QoS):
@@ -26,3 +75,15 @@ class QoS(redis.QoS):
         """Reject the message, unless its channel is closed."""
         if not self.channel.closed:
             super().reject(delivery_tag, requeue=requeue)
+
+
+class Channel(redis.Channel):
+    """A connection to the broker."""
+
+    QoS = QoS
+    queue_order_strategy = "agentstate.broker:QueueCycle"
+
+    def _brpop_start(self, timeout: float | None = None) -> None:
+        if _only_urgent() and not _CAN_WAIT.isdisjoint(self.active_queues):
+            timeout = ASK_SECONDS
+        super()._brpop_start(timeout)  # type: ignore[misc]

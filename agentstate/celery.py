@@ -10,24 +10,15 @@ from typing import Any
 
 from celery import Celery, concurrency, signals
 from kombu import Exchange, Queue
-from kombu.transport.redis import Channel
+from kombu.transport.redis import Transport
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentstate.settings")
 
 from django.conf import settings
 
-from agentstate.broker import QoS
+from agentstate.broker import Channel, why_too_old
 from agentstate.installation import MANAGE
-
-# A free worker takes the next message from the first of these queues that has one: the sweep itself, which is short; a
-# new session, or what a person has asked for; what the sweep has found due, longest first; sessions that have given
-# way. The sweep finds those, too: behind their own messages, a session that has lost its worker, or its message, would
-# wait until all others are done.
-SWEEP_QUEUE = "agentstate.sweep"
-QUEUE = "agentstate"
-FOUND_QUEUE = "agentstate.found"
-LATER_QUEUE = "agentstate.later"
-QUEUES = (SWEEP_QUEUE, QUEUE, FOUND_QUEUE, LATER_QUEUE)
+from agentstate.queues import QUEUE, QUEUES, SWEEP_QUEUE
 
 # How long a request or a command waits for an answer of a broker that has stopped; each wake-up is tried twice.
 _PUBLISH_SECONDS = 1
@@ -62,8 +53,6 @@ app.conf.update(
             "socket_connect_timeout": 2,
             "socket_timeout": 30,
             "socket_keepalive": True,
-            # As listed in task_queues.
-            "queue_order_strategy": "priority",
             # Acknowledgements stay on ("ack_emulation"). A worker that loses the broker while a message is on its way
             # to a child logs that it could not acknowledge it. Without them, kombu would write such messages to a
             # file in the directory for temporary files instead, and log that as an error.
@@ -104,17 +93,18 @@ app.conf.update(
     },
 )
 
-if settings.REDIS_URL:
-    Channel.QoS = QoS
+Transport.Channel = Channel
 # That of `celery worker -P threads`, for which there is no setting.
 concurrency.ALIASES["threads"] = "agentstate.worker_pool:ThreadPool"  # type: ignore[attr-defined]
 
 
 @signals.celeryd_init.connect
 @signals.beat_init.connect
-def _refuse_unshared_broker(**kwargs: Any) -> None:
+def _refuse_unfit_broker(**kwargs: Any) -> None:
     if not settings.REDIS_URL:
         raise SystemExit(
             "REDIS_URL is not set, so this process would wait for messages that no other process can send it. "
             f"Set REDIS_URL to a Redis or Valkey server, or run everything in one process with `{MANAGE} up`."
         )
+    if why := why_too_old(settings.REDIS_URL):
+        raise SystemExit(f"{why} Set REDIS_URL to a newer one, or to a Valkey server.")

@@ -1,4 +1,4 @@
-"""Celery's pools of processes and of threads, each made to differ from Celery's own in one place.
+"""Celery's pools of processes and of threads, made to differ from Celery's own in a few places.
 
 `agentstate.celery` gives them to the worker.
 
@@ -6,17 +6,25 @@ The pool of processes outlives a child that dies while the broker is unavailable
 broker again, it watches every process of the pool anew, and one that died in the meantime ends the whole worker with
 "Unrecoverable error: ValueError('file descriptor is None')".
 
-The pool of threads says when a thread is free. A worker asks the broker for the next message only while a thread is,
-and Celery 5.7 does not notice a thread that has become free until something else happens in its event loop, such as a
-timer: for up to a second the thread does nothing, and messages wait.
+The pool of threads has `AGENTSTATE_RESERVED_THREADS` threads more than `-c` says, for what must not wait
+(`agentstate.worker_threads`). It also says when a thread is free. A worker asks the broker for the next message only
+while a thread is, and Celery 5.7 does not notice a thread that has become free until something else happens in its
+event loop, such as a timer: for up to a second the thread does nothing, and messages wait.
 """
 
+from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
+from celery import Celery
 from celery.concurrency.asynpool import AsynPool
 from celery.concurrency.prefork import TaskPool as PreforkPool
 from celery.concurrency.thread import TaskPool as CeleryThreadPool
+from django.conf import settings
+
+from agentstate.queues import URGENT_QUEUES
+from agentstate.worker_threads import RunningTask, WorkerThreads, use
 
 
 class _ProcessPool(AsynPool):
@@ -33,25 +41,55 @@ class TaskPool(PreforkPool):
 
 
 class ThreadPool(CeleryThreadPool):
-    """Celery's pool of threads."""
+    """Celery's pool of threads.
+
+    :param limit: So many threads that run any task.
+    """
 
     # None where the worker has no event loop, as in `manage.py up` without Redis: it looks for messages all the time.
     _loop: Any = None
+
+    def __init__(self, limit: int, *, app: Celery, **options: Any) -> None:
+        self._threads = WorkerThreads(limit, _reserved(app))
+        super().__init__(limit + self._threads.reserved, app=app, **options)
+
+    def on_start(self) -> None:
+        """Called by Celery before the worker asks for messages."""
+        use(self._threads)
+
+    def on_stop(self) -> None:
+        """Called by Celery; returns when the tasks have ended."""
+        super().on_stop()
+        use(WorkerThreads())
 
     def register_with_event_loop(self, loop: Any) -> None:
         """Called by Celery, each time that the worker has connected to the broker."""
         self._loop = loop
 
-    def on_apply(self, *args: Any, **options: Any) -> Any:
+    def on_apply(self, target: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Called by Celery to run a task."""
-        applied = super().on_apply(*args, **options)
+        # Not known by its id: a message that is delivered twice is two tasks with one id.
+        task = self._threads.begin()
+        applied = super().on_apply(partial(self._run, task, target), *args, **options)
         # Celery counts the task as ended before the future is done.
-        applied.f.add_done_callback(self._thread_is_free)
+        applied.f.add_done_callback(partial(self._thread_is_free, task))
         return applied
 
-    def _thread_is_free(self, task: Future[Any]) -> None:
+    def _run(self, task: RunningTask, target: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        self._threads.run_here(task)
+        return target(*args, **options)
+
+    def _thread_is_free(self, task: RunningTask, future: Future[Any]) -> None:
+        self._threads.end(task)
         if self._loop is not None:
             self._loop.call_soon(_nothing)
+
+
+def _reserved(app: Celery) -> int:
+    """Of a worker that reads what must not wait and other queues, too. Without Redis the queues take turns."""
+    reads = set(app.amqp.queues.consume_from)
+    reads_both = not reads.isdisjoint(URGENT_QUEUES) and not reads <= URGENT_QUEUES
+    return settings.AGENTSTATE_RESERVED_THREADS if settings.REDIS_URL and reads_both else 0
 
 
 def _nothing() -> None:

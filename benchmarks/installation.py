@@ -94,7 +94,6 @@ def installed(
     threads: int = 4,
     connections: int = 10,
     search: bool = False,
-    reserve: int = 0,
     **variables: str,
 ) -> Iterator[Installation]:
     """Servers and workers that have started, with the agent of `benchmarks.waiting_agent`.
@@ -102,7 +101,6 @@ def installed(
     :param threads: of each worker process.
     :param connections: that each process opens at most.
     :param search: A process of its own adds to the search, as is advised for workers with many threads.
-    :param reserve: So many threads of one more worker take only new sessions and what people have asked for.
     :param variables: of the environment of all processes.
     """
     with ExitStack() as stack:
@@ -131,9 +129,6 @@ def installed(
             )
             for number in range(processes)
         ]
-        if reserve:
-            only_new = ("worker", "-P", "threads", "-c", str(reserve), "-Q", "agentstate", "-n", "reserve@%h")
-            stack.enter_context(running((*CELERY, *only_new), env | {"PGAPPNAME": NAME_OF_WORKERS}))
         stack.enter_context(running((*CELERY, "beat"), env))
         follower = (
             stack.enter_context(running((*MANAGE, "update_search", "--follow"), env)) if search else None
@@ -141,7 +136,7 @@ def installed(
         database = stack.enter_context(psycopg.connect(env["DATABASE_URL"], autocommit=True))
         installation = Installation(env, postgres, database, tuple(workers), follower)
         online: LiteralString = "SELECT count(*) FROM sessions_app_worker WHERE stopped_at IS NULL"
-        wait_for(lambda: installation.one(online) == processes + (reserve > 0), "the workers", 300)
+        wait_for(lambda: installation.one(online) == processes, "the workers", 300)
         yield installation
 
 

@@ -47,21 +47,29 @@ def start(sessions: int, steps: int) -> None:
         _start(steps)
 
 
-def start_one_by_one(sessions: int, behind: int = 0) -> None:
+def start_one_by_one(sessions: int, *, behind: int = 0, at_once: int = 1) -> None:
     """Start so many sessions of one reply each, the next when the one before has ended.
 
     :param behind: Each is started while so many others run, at any moment of their steps.
+    :param at_once: So many are started together.
     """
     from sessions_app.models import Session
     from tools.services import wait_for
 
     running = Session.objects.filter(status="running")
-    for _ in range(sessions):
+    for first in range(0, sessions, at_once):
         if behind:
             wait_for(lambda: running.count() >= behind, "the others to run")
             time.sleep(SECONDS * random.random())
-        this = Session.objects.filter(pk=_start(0), status="idle")
-        wait_for(this.exists, "the session to end")
+        _wait_until_idle([_start(0) for _ in range(min(at_once, sessions - first))])
+
+
+def _wait_until_idle(these: list[UUID]) -> None:
+    from sessions_app.models import Session
+    from tools.services import wait_for
+
+    ended = Session.objects.filter(pk__in=these, status="idle")
+    wait_for(lambda: ended.count() == len(these), "the sessions to end")
 
 
 def _start(steps: int) -> UUID:

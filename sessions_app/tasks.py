@@ -1,11 +1,13 @@
 """Celery's tasks. A message is only a wake-up: what is due is recorded in the database, so losing one loses nothing."""
 
+from functools import partial
 from uuid import UUID
 
 from celery import shared_task
 from django.conf import settings
 
-from agentstate.celery import FOUND_QUEUE, LATER_QUEUE
+from agentstate.queues import FOUND_QUEUE, LATER_QUEUE
+from agentstate.worker_threads import worker_threads
 from sessions_app.actions import bulk
 from sessions_app.finding import search_follower, search_index
 from sessions_app.mirror import live as mirror
@@ -27,7 +29,7 @@ def advance(session_id: str) -> None:
         worker=worker_name(),
         heartbeat=heartbeat(),
         others_wait=others_wait,
-        urgent_waits=urgent_waits,
+        urgent_waits=partial(urgent_waits, worker_threads().session_here()),
     )
     if became == "queued":
         wake(UUID(session_id), queue=LATER_QUEUE)

@@ -2,13 +2,14 @@
 
 import os
 import signal
+from uuid import UUID
 
 import pytest
 import redis
 from celery import current_app
 
 from sessions_app import actions, wake
-from sessions_app.models import Phase, RegisteredAgent, Session, Status
+from sessions_app.models import ModelCall, Phase, RegisteredAgent, Session, Status
 from tests.chaos import PERSON, Workers, celery, chaos_environment, start
 from tests.chaos_moments import VARIABLE, moments
 from tests.databases import connected
@@ -95,7 +96,8 @@ def test_a_session_gives_way_behind_its_slice_only_where_another_waits_for_its_w
     pool, sessions, gives_way, env
 ):
     worker = (*CELERY, "worker", "--pool", pool, "--concurrency", "1")
-    with running(worker, env | {"AGENTSTATE_SLICE_SECONDS": "0.001"}) as process:
+    of_one_thread = {"AGENTSTATE_SLICE_SECONDS": "0.001", "AGENTSTATE_RESERVED_THREADS": "0"}
+    with running(worker, env | of_one_thread) as process:
         wait_until_published()
         # Both messages wait before it reads the first.
         process.send(signal.SIGSTOP)
@@ -141,6 +143,34 @@ def test_a_new_session_goes_before_those_that_run_for_long(url, redis_url, tmp_p
         wait_for(lambda: moments(new), "the new one to be run")
         on_their_way = Session.objects.filter(pk__in=busy, status__in=(Status.QUEUED, Status.RUNNING))
         assert on_their_way.count() == len(busy)
+
+
+@pytest.mark.slow
+def test_a_new_session_runs_in_a_reserved_thread_which_is_free_again_when_a_session_has_given_way(env):
+    env |= {
+        "AGENTSTATE_AGENTS": "benchmarks.waiting_agent",
+        "AGENTSTATE_BENCH_MODEL_MS": "100",
+        "AGENTSTATE_RESERVED_THREADS": "1",
+    }
+    replies = ModelCall.objects.filter(ended_at__isnull=False)
+
+    def starts() -> UUID:
+        session_id = actions.start(actor=PERSON, agent="waiting", message="100000").pk
+        with current_app.connection_for_write(env["REDIS_URL"]) as connection:
+            wake.send_advances([session_id], connection=connection)
+        wait_for(replies.filter(branch__session=session_id).exists, "it to be run")
+        return session_id
+
+    with running((*CELERY, "worker", "--pool", "threads", "--concurrency", "1"), env):
+        wait_for(RegisteredAgent.objects.filter(key="waiting").exists, "the worker to publish its agents")
+        both = Session.objects.filter(pk__in=[starts(), starts()])
+        wait_for(lambda: both.filter(status=Status.RUNNING).count() == 2, "both to run at once")
+        wait_for(both.filter(status=Status.QUEUED).exists, "one of them to give way")
+        goes_on = both.get(status=Status.RUNNING)
+        so_far = replies.filter(branch=goes_on.branch).count()
+        wait_for(lambda: replies.filter(branch=goes_on.branch).count() > so_far + 10, "the other to go on")
+        assert sorted(both.values_list("status", "epoch")) == [(Status.QUEUED, 1), (Status.RUNNING, 1)]
+        starts()
 
 
 @pytest.mark.slow

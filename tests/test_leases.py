@@ -13,7 +13,8 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 from pytest_django import Settings
 
-from agentstate.celery import FOUND_QUEUE, LATER_QUEUE, app
+from agentstate.celery import app
+from agentstate.queues import FOUND_QUEUE, LATER_QUEUE
 from sessions_app import actions, tasks
 from sessions_app.access.errors import Moved
 from sessions_app.access.roles import Actor

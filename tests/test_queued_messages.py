@@ -1,7 +1,7 @@
 """Sessions give way to what waits in the broker: to what a person waits for soon, else behind their slice."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,7 +11,10 @@ from haystack.components.agents import Agent
 from haystack.dataclasses import ToolCall
 from haystack.tools import Tool
 
-from agentstate.celery import LATER_QUEUE, QUEUE, QUEUES, app
+from agentstate import worker_threads
+from agentstate.celery import app
+from agentstate.queues import FOUND_QUEUE, LATER_QUEUE, QUEUE, QUEUES
+from agentstate.worker_threads import WorkerThreads, use
 from sessions_app.runtime import queued_messages, worker
 from sessions_app.runtime.queued_messages import AWAY_SECONDS, LOOK_SECONDS, Queues
 from tests.driving import Desk
@@ -118,9 +121,8 @@ def test_who_asks_while_another_run_does_is_not_held_up(clock: Clock) -> None:
 
 @pytest.fixture
 def busy(redis_url: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.Redis]:
-    """A process without a free thread, and its broker."""
+    """A process that does not know of any free thread, and its broker."""
     settings.REDIS_URL = redis_url
-    monkeypatch.setattr(queued_messages, "is_busy", lambda: True)
     with redis.Redis.from_url(redis_url) as server:
         monkeypatch.setattr(queued_messages, "_queues", lambda: Queues(server))
         yield server
@@ -130,10 +132,10 @@ def busy(redis_url: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iter
 def test_what_a_person_waits_for_is_urgent_and_behind_its_slice_a_session_gives_way_to_anything(
     busy: redis.Redis, queue: str
 ) -> None:
-    assert not queued_messages.urgent_waits()
+    assert not queued_messages.urgent_waits(None)
     assert not queued_messages.others_wait()
     busy.rpush(queue, "one")
-    assert queued_messages.urgent_waits() == (queue == QUEUE)
+    assert queued_messages.urgent_waits(None) == (queue == QUEUE)
     assert queued_messages.others_wait()
 
 
@@ -142,7 +144,7 @@ def test_what_waits_in_a_queue_that_its_worker_does_not_read_is_left_to_others(b
     queues.select([LATER_QUEUE])
     try:
         busy.rpush(QUEUE, "one")
-        assert not queued_messages.urgent_waits()
+        assert not queued_messages.urgent_waits(None)
         assert not queued_messages.others_wait()
         busy.rpush(LATER_QUEUE, "one")
         assert queued_messages.others_wait()
@@ -150,36 +152,90 @@ def test_what_waits_in_a_queue_that_its_worker_does_not_read_is_left_to_others(b
         queues._consume_from = None
 
 
-def test_while_a_thread_is_free_no_session_gives_way(
-    busy: redis.Redis, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    """So many tasks run in a worker of two ordinary threads and one reserved."""
+
+    def running(tasks: int) -> None:
+        now = WorkerThreads(2, 1)
+        for _ in range(tasks):
+            now.begin()
+        use(now)
+
+    yield running
+    use(WorkerThreads())
+
+
+@pytest.mark.parametrize(
+    "tasks, queue, at_once, behind_its_slice",
+    [
+        (1, QUEUE, False, False),
+        (1, LATER_QUEUE, False, False),
+        (2, QUEUE, False, False),
+        (2, FOUND_QUEUE, False, True),
+        (3, QUEUE, True, True),
+        (3, LATER_QUEUE, False, True),
+    ],
+)
+def test_a_session_gives_way_to_what_no_free_thread_may_run(
+    tasks: int,
+    queue: str,
+    at_once: bool,
+    behind_its_slice: bool,
+    busy: redis.Redis,
+    threads: Callable[[int], None],
 ) -> None:
-    monkeypatch.setattr(queued_messages, "is_busy", lambda: False)
-    busy.rpush(QUEUE, "one")
-    assert not queued_messages.urgent_waits()
-    assert not queued_messages.others_wait()
+    threads(tasks)
+    busy.rpush(queue, "one")
+    assert queued_messages.urgent_waits(None) == at_once
+    if at_once:
+        busy.rpush(queue, "another")
+    queued_messages._queues()._look_at = float("-inf")
+    assert queued_messages.others_wait() == behind_its_slice
 
 
-def test_where_no_broker_tells_what_waits_sessions_give_way_behind_their_slice(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
+def test_where_no_broker_tells_what_waits_sessions_give_way_behind_their_slice_while_no_thread_is_free(
+    settings: Any, threads: Callable[[int], None]
 ) -> None:
     settings.REDIS_URL = ""
-    monkeypatch.setattr(queued_messages, "is_busy", lambda: True)
-    assert not queued_messages.urgent_waits()
     assert queued_messages.others_wait()
+    threads(1)
+    assert not queued_messages.others_wait()
+    threads(2)
+    assert queued_messages.others_wait()
+    assert not queued_messages.urgent_waits(None)
 
 
-def test_while_there_are_more_sessions_than_threads_the_wake_ups_of_those_that_gave_way_do_not_pile_up(
-    redis_url: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_session_gives_way_for_one_that_lasts_in_a_reserved_thread_though_nothing_waits(
+    busy: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = WorkerThreads(1, 2)
+    tasks = [now.begin(), now.begin()]
+    for task in tasks:
+        now.run_here(task)
+        now.session_here()
+    use(now)
+    try:
+        assert not queued_messages.urgent_waits(tasks[0])
+        monkeypatch.setattr(worker_threads, "SHORT_SECONDS", 0)
+        assert [*map(queued_messages.urgent_waits, tasks)] == [True, False]
+    finally:
+        use(WorkerThreads())
+
+
+@pytest.mark.parametrize("queue", [FOUND_QUEUE, LATER_QUEUE])
+def test_while_there_are_more_sessions_than_threads_wake_ups_that_the_sweep_sends_again_do_not_pile_up(
+    queue: str, redis_url: str, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.REDIS_URL = redis_url
-    monkeypatch.setattr(queued_messages, "MOST_LATER", 3)
+    monkeypatch.setattr(queued_messages, "MOST_KEPT", 3)
     with redis.Redis.from_url(redis_url, decode_responses=True) as server:
         monkeypatch.setattr(queued_messages, "_client", lambda: server)
         # As kombu does: workers take the messages from the other end.
         for number in range(5):
-            server.lpush(LATER_QUEUE, number)
+            server.lpush(queue, number)
         queued_messages.forget_old_wake_ups()
-        assert server.lrange(LATER_QUEUE, 0, -1) == ["4", "3", "2"]
+        assert server.lrange(queue, 0, -1) == ["4", "3", "2"]
 
 
 @pytest.mark.django_db(transaction=True)

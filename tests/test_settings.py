@@ -45,6 +45,10 @@ def load(monkeypatch, tmp_path):
             "AGENTSTATE_SLICE_SECONDS must be a number of seconds above 0, not -1.",
         ),
         ({"AGENTSTATE_SLICE_SECONDS": "nan"}, "AGENTSTATE_SLICE_SECONDS"),
+        (
+            {"AGENTSTATE_RESERVED_THREADS": "-1"},
+            "AGENTSTATE_RESERVED_THREADS must be at least 0, not -1.",
+        ),
         ({"AGENTSTATE_KEEP_MB": "-1"}, "AGENTSTATE_KEEP_MB must be at least 0, not -1."),
         ({"AGENTSTATE_SWEEP_SECONDS": "soon"}, 'Environment variable "AGENTSTATE_SWEEP_SECONDS" invalid'),
         ({"AGENTSTATE_MAX_ATTEMPTS": "0"}, "AGENTSTATE_MAX_ATTEMPTS must be at least 1, not 0."),

@@ -8,7 +8,7 @@ from celery import signals
 from haystack.components.agents import Agent
 
 from sessions_app.models import Checkpoint, Session, Status
-from sessions_app.runtime import process
+from sessions_app.runtime import process, worker
 from sessions_app.runtime.stopping import SharedFlag, stopping
 from tests import sample_agents
 from tests.driving import Desk
@@ -44,6 +44,17 @@ def test_within_its_slice_it_goes_on_whatever_waits(desk: Desk) -> None:
     desk.agent(sample_agents.long_run)
     session = desk.start()
     assert desk.drive(session, slice_seconds=1_000, others_wait=lambda: True) == "idle"
+
+
+def test_behind_its_slice_it_gives_way_to_what_is_urgent_though_nothing_else_waits(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "LEAST_SECONDS", 0.0)
+    desk.agent(sample_agents.long_run)
+    session = desk.start()
+    assert (
+        desk.drive(session, slice_seconds=0, others_wait=lambda: False, urgent_waits=lambda: True) == "queued"
+    )
 
 
 @pytest.mark.parametrize("is_forked", [False, True])

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,8 @@ from celery.worker import state
 from kombu.asynchronous import Hub
 
 from agentstate.celery import app
+from agentstate.queues import FOUND_QUEUE, LATER_QUEUE, QUEUE, QUEUES, SWEEP_QUEUE
+from agentstate.worker_threads import worker_threads
 from sessions_app.runtime import process
 from tools.services import wait_for
 
@@ -54,7 +57,7 @@ def test_a_worker_asks_for_its_next_message_as_soon_as_one_of_its_threads_is_fre
     hub.add_reader(reading, lambda: None)  # as the connection to the broker, which says nothing
     poll = hub.poller.poll
     hub.poller.poll = lambda timeout: poll(-1)
-    threads = get_implementation("threads")(limit=1, app=app)
+    threads: Any = get_implementation("threads")(limit=1, app=app)
     threads.register_with_event_loop(hub)
     threads_were_free: list[bool] = []
     # Celery's own functions for a task that was received, and for one that has ended.
@@ -82,11 +85,9 @@ def test_a_worker_asks_for_its_next_message_as_soon_as_one_of_its_threads_is_fre
     assert threads_were_free[0] is False
 
 
-def is_ready(kind: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker with a pool of this kind and size says in its main process that it has started."""
-    monkeypatch.setattr(process, "_threads", process._Threads())
+def is_ready(kind: str) -> None:
+    """A worker with a pool of this kind says in its main process that it has started."""
     workers_pool = object.__new__(get_implementation(kind))
-    workers_pool.limit = limit
     process._start_heartbeat_of_threads(sender=SimpleNamespace(pool=workers_pool))
 
 
@@ -97,7 +98,7 @@ def test_a_process_that_runs_sessions_itself_is_online_from_its_start(
     """The parent of a pool of processes runs none, and may fork again: it has no connection to the database."""
     started: list[str] = []
     monkeypatch.setattr(process, "heartbeat", lambda: started.append("heartbeat"))
-    is_ready(kind, 1, monkeypatch)
+    is_ready(kind)
     assert started == ["heartbeat"] * own
 
 
@@ -108,25 +109,86 @@ def test_each_process_of_a_pool_is_online_from_its_start(monkeypatch: pytest.Mon
     assert started == ["heartbeat"]
 
 
+def started(limit: int) -> Any:
+    threads: Any = get_implementation("threads")(limit=limit, app=app)
+    threads.on_start()
+    return threads
+
+
 @pytest.mark.parametrize(
-    "kind, of_three", [("threads", [False, False, True]), ("prefork", [True, True, True])]
+    "redis_url, read, reserved",
+    [
+        ("redis://broker", QUEUES, 3),
+        ("redis://broker", (QUEUE, LATER_QUEUE), 3),
+        ("redis://broker", (QUEUE, SWEEP_QUEUE), 0),
+        ("redis://broker", (FOUND_QUEUE, LATER_QUEUE), 0),
+        ("", QUEUES, 0),
+    ],
 )
-def test_a_worker_is_busy_while_none_of_its_threads_is_free(
-    kind: str, of_three: list[bool], monkeypatch: pytest.MonkeyPatch
+def test_a_worker_has_reserved_threads_where_it_reads_what_must_not_wait_and_other_queues(
+    redis_url: str, read: tuple[str, ...], reserved: int, settings: Any
 ) -> None:
-    """A process of a pool runs one session, and does not know whether another process is free."""
-    monkeypatch.setattr(process, "heartbeat", lambda: None)
-    is_ready(kind, 3, monkeypatch)
-    busy = []
+    settings.REDIS_URL, settings.AGENTSTATE_RESERVED_THREADS = redis_url, 3
+    queues: Any = app.amqp.queues
+    queues.select(read)
+    try:
+        threads = started(4)
+    finally:
+        queues._consume_from = None
+    now = worker_threads()
+    threads.on_stop()
+    assert (now.ordinary, now.reserved, threads.num_processes) == (4, reserved, 4 + reserved)
 
-    @app.task(name="of-this-test")
-    def one_in_another(depth: int) -> None:
-        busy.append(process.is_busy())
-        if depth < 3:
-            one_in_another.apply((depth + 1,))
-        raise LookupError("A task that fails leaves its thread free, too.")
 
-    one_in_another.apply((1,))
-    app.tasks.unregister("of-this-test")
-    assert busy == of_three
-    assert process.is_busy() == (kind == "prefork")
+def test_a_thread_is_taken_until_its_task_has_ended_also_where_it_failed() -> None:
+    """A message that is delivered twice is two tasks with one id, and the second ends at once."""
+    threads, goes_on = started(2), threading.Event()
+    now = worker_threads()
+    seen: list[bool] = []
+    threads.register_with_event_loop(_Loop(lambda: None))
+    threads.register_with_event_loop(_Loop(lambda: seen.append(now.none_is_free())))
+    try:
+        threads.on_apply(goes_on.wait, (), callback=str, correlation_id="one")
+        threads.on_apply(_fail, (), callback=str, correlation_id="one")
+        wait_for(lambda: seen, "the event loop to be woken")
+        # It asks for the next message in this very moment.
+        assert seen == [False]
+        threads.on_apply(goes_on.wait, (), callback=str)
+        assert now.none_is_free()
+        goes_on.set()
+        wait_for(lambda: not now.only_reserved_are_free(), "the threads to be free")
+    finally:
+        goes_on.set()
+        threads.on_stop()
+
+
+class _Loop:
+    """One that turns as soon as it is woken."""
+
+    def __init__(self, turn: Callable[[], None]) -> None:
+        self.turn = turn
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.turn()
+
+
+def _fail() -> None:
+    raise LookupError("A task that fails leaves its thread free, too.")
+
+
+def test_a_task_knows_in_which_of_the_threads_it_runs() -> None:
+    threads = started(2)
+    now = worker_threads()
+    tasks: list[Any] = []
+    try:
+        for _ in range(2):
+            threads.on_apply(lambda: tasks.append(now.session_here()), (), callback=str).wait()
+    finally:
+        threads.on_stop()
+    assert None not in tasks
+    assert len(set(tasks)) == 2
+
+
+def test_behind_the_end_of_its_worker_a_process_knows_of_no_threads() -> None:
+    started(1).on_stop()
+    assert (worker_threads().ordinary, worker_threads().reserved) == (0, 0)

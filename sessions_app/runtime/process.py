@@ -8,7 +8,6 @@ import logging
 import os
 import socket
 import threading
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -27,22 +26,6 @@ _heartbeats: dict[str, Heartbeat] = {}
 _starting = threading.Lock()
 
 
-@dataclass(slots=True)
-class _Threads:
-    """The threads of this process that run tasks.
-
-    count: 0 where Celery's command line has not started them: in a process of a pool, which runs one task and knows no
-        others, and in `manage.py up`.
-    running: the ids of the tasks that run. Celery's own list is emptied when it connects to the broker again.
-    """
-
-    count: int = 0
-    running: set[str] = field(default_factory=set)
-
-
-_threads = _Threads()
-
-
 def worker_name() -> str:
     """The name of this process in sessions and `Worker` rows."""
     return f"{socket.gethostname()}:{os.getpid()}"[:200]
@@ -55,25 +38,6 @@ def heartbeat() -> Heartbeat:
         if name not in _heartbeats:
             _heartbeats[name] = Heartbeat(name, also=lambda: kept_contexts().drop_old()).__enter__()
         return _heartbeats[name]
-
-
-def is_busy() -> bool:
-    """Whether a task that is sent now would have to wait for a session of this process.
-
-    It would not where a thread is free. A process that does not know that is always busy.
-    """
-    return len(_threads.running) >= _threads.count
-
-
-@signals.task_prerun.connect
-def _task_runs(task_id: str, **kwargs: Any) -> None:
-    _threads.running.add(task_id)
-
-
-@signals.task_postrun.connect
-def _task_has_run(task_id: str, **kwargs: Any) -> None:
-    """Celery sends this also where the task has raised."""
-    _threads.running.discard(task_id)
 
 
 @cache
@@ -102,7 +66,6 @@ def _start_heartbeat(**kwargs: Any) -> None:
 def _start_heartbeat_of_threads(sender: Any, **kwargs: Any) -> None:
     """A pool of threads runs sessions in this very process; the parent of a pool of processes runs none."""
     if not isinstance(sender.pool, PreforkPool):
-        _threads.count = sender.pool.num_processes
         heartbeat()
 
 

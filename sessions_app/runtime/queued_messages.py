@@ -1,6 +1,6 @@
-"""Whether messages wait in the broker while all threads of this process are busy, so that a session gives way to them.
+"""Whether messages wait in the broker that no free thread of this process may run, so that a session gives way to them.
 
-A new session, and what a person has asked for, wait in the queue `agentstate.celery.QUEUE`: a session gives way to
+A new session, and what a person has asked for, wait in the queue `agentstate.queues.QUEUE`: a session gives way to
 these at the end of its step, before its slice is over. Behind its slice it gives way to whatever waits in any queue.
 
 The runs of a process ask the broker together, every `LOOK_SECONDS` at most and one of them at a time. A broker that is
@@ -18,16 +18,17 @@ from typing import Any
 import redis
 from django.conf import settings
 
-from agentstate.celery import LATER_QUEUE, QUEUE, QUEUES, app
-from sessions_app.runtime.process import is_busy
+from agentstate.celery import app
+from agentstate.queues import FOUND_QUEUE, LATER_QUEUE, QUEUE, QUEUES, URGENT_QUEUES
+from agentstate.worker_threads import RunningTask, worker_threads
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.05
 # A broker that has stopped answering holds up the run that asks for a second.
 AWAY_SECONDS = 5.0
-# So many wake-ups of sessions that have given way are kept.
-MOST_LATER = 1_000
+# So many wake-ups of sessions that the sweep has found, and of sessions that have given way, are kept.
+MOST_KEPT = 1_000
 
 
 class Queues:
@@ -93,20 +94,29 @@ def _queues() -> Queues:
 
 
 def forget_old_wake_ups() -> None:
-    """Drop all but the newest wake-ups of sessions that have given way: called by the sweep, which finds those, too.
+    """Drop all but the newest wake-ups of sessions that can wait: called by the sweep, which finds those, too.
 
     While there are more sessions than threads nobody reads them. Never raises.
     """
     if settings.REDIS_URL:
         try:
-            _client().ltrim(LATER_QUEUE, 0, MOST_LATER - 1)
+            for name in FOUND_QUEUE, LATER_QUEUE:
+                _client().ltrim(name, 0, MOST_KEPT - 1)
         except redis.RedisError as error:
             logger.warning("Old wake-ups were not dropped: %s", error)
 
 
-def urgent_waits() -> bool:
-    """Whether the session that asks has to give way to what a person waits for, before its slice is over."""
-    return bool(settings.REDIS_URL) and is_busy() and _queues().has_message(_read(QUEUE), if_refused=False)
+def urgent_waits(task: RunningTask | None) -> bool:
+    """Whether the session of this task has to give way to what must not wait, before its slice is over.
+
+    It has to also where more sessions last than the worker has ordinary threads: for what does not wait yet.
+    """
+    threads = worker_threads()
+    if not settings.REDIS_URL:
+        return False
+    if threads.none_is_free() and _queues().has_message(_read(QUEUE), if_refused=False):
+        return True
+    return threads.gives_way(task)
 
 
 def others_wait() -> bool:
@@ -114,7 +124,14 @@ def others_wait() -> bool:
 
     Without a broker that tells what waits (`manage.py up` without Redis), whenever all threads are busy.
     """
-    return is_busy() and (not settings.REDIS_URL or _queues().has_message(_read(*QUEUES), if_refused=True))
+    threads = worker_threads()
+    if not threads.only_reserved_are_free():
+        return False
+    if not settings.REDIS_URL:
+        return True
+    # What must not wait is about to be taken where a reserved thread is free.
+    names = QUEUES if threads.none_is_free() else [name for name in QUEUES if name not in URGENT_QUEUES]
+    return _queues().has_message(_read(*names), if_refused=True)
 
 
 def _read(*names: str) -> list[str]:

@@ -97,8 +97,8 @@ def _drive(
         has_run = time.monotonic() - begun
         if stopping.is_set():
             return True
-        if has_run >= slice_seconds:
-            return others_wait()
+        if has_run >= slice_seconds and others_wait():
+            return True
         return has_run >= LEAST_SECONDS and urgent_waits()
 
     def embedder() -> Embedder | None:
