@@ -58,6 +58,11 @@ class Facets:
         return bool(self.status or self.phase) and not (self.agent or self.tag or self.assignee or self.rest)
 
     @property
+    def is_of_person(self) -> bool:
+        """Whether sessions are asked for that are assigned to someone."""
+        return self.assignee not in ("", "nobody")
+
+    @property
     def fields(self) -> int:
         """How many fields are asked for, the rest aside."""
         named = self.agent, self.status, self.phase, self.tag, self.assignee, self.since

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from django.db import connection
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet, Value
@@ -28,6 +27,12 @@ from sessions_app.models import STOPPED, Phase, Session, SessionTag, Status
 from sessions_app.models.selects import as_sql
 
 _WITH_CAUSE = (Status.WAITING, Status.IDLE)
+# The states of a `Condition`: each as a condition, the statuses that it has, and what else it asks of a session.
+OF_STATES = (
+    (IS_STOPPED, STOPPED, Q()),
+    (IS_MOVING, MOVING, Q()),
+    (HAS_CAUSE, _WITH_CAUSE, Q(failure__isnull=False)),
+)
 # Each session in one of these states, as the index `session_customer_open` has it (migration 0031).
 _MAY_HAVE_LINE = opaque(Q(status__in=(*STOPPED, *MOVING)) | Q(failure__isnull=False))
 # So many keys of sessions that may have a line are looked up faster than what is found in another table, or by a part
@@ -69,7 +74,7 @@ def _of(session_filter: SessionFilter) -> Condition | None:
         if _waits_often(facets):
             return _of_some_or_most(where)
         # One index has the customers of those that may have a line.
-        if not session_filter.finds_customers and (session_filter.fields_on > 1 or _is_rare(facets.tag)):
+        if not session_filter.finds_customers and (session_filter.fields_on > 1 or _is_of_few(facets)):
             by_state = by_facets(facets)
             if by_state is not None:
                 return by_state
@@ -99,9 +104,10 @@ def _have_changed_few(since: datetime | None) -> bool:
     return since is not None and are_about(Session.objects.filter(updated_at__gte=since)) <= MOST_KEYS
 
 
-def _is_rare(tag: str) -> bool:
-    """Whether so few sessions have the tag that the index of facets finds those of them in each state. One estimate."""
-    return tag != "" and are_about(SessionTag.objects.filter(name=tag)) <= MOST_SOME
+def _is_of_few(facets: Facets) -> bool:
+    """Whether a person or a rare tag is asked for: the index of facets finds those in each state. One estimate."""
+    is_rare = facets.tag != "" and are_about(SessionTag.objects.filter(name=facets.tag)) <= MOST_SOME
+    return is_rare or facets.is_of_person
 
 
 def _waits_often(facets: Facets) -> bool:
@@ -162,12 +168,14 @@ def by_facets(facets: Facets) -> Condition | None:
         since more than half of all sessions have the others: for one there are better indexes.
     """
     fewer = _without_most(facets)
-    if fewer.fields > 1 or _is_rare(fewer.tag):
+    if fewer.fields > 1 or _is_of_few(fewer):
         facets = fewer
     elif not facets.rest:
         return None
-    of_state = ((STOPPED, Q()), (MOVING, Q()), (_WITH_CAUSE, Q(failure__isnull=False)))
-    rows = [_in_states(facets, statuses, also) for statuses, also in of_state]
+    rows = [
+        Session.objects.filter(where_in_states(facets, statuses, also)).order_by().values("pk")
+        for _, statuses, also in OF_STATES
+    ]
     # How many of them are in a phase is guessed wrong: it depends on their status.
     if not (facets.phase or facets.status) and are_about(rows[0]) > 2 * MOST_KEYS:
         return None
@@ -178,7 +186,7 @@ def by_facets(facets: Facets) -> Condition | None:
     share = COMMON if may_have_calls and facets.since else 2
     read = listed_up_to([as_sql(each) for each in rows], MOST_KEYS)
     found = []
-    for (keys, are_all), state in zip(read, (IS_STOPPED, IS_MOVING, HAS_CAUSE), strict=True):
+    for (keys, are_all), (state, *_) in zip(read, OF_STATES, strict=True):
         if are_all:
             found.append(OfState.of_named(Named(keys, facets.status, facets.phase)))
         elif state is IS_STOPPED and _have_no_calls(facets.phase):
@@ -218,9 +226,9 @@ def _without_most(facets: Facets) -> Facets:
     return facets
 
 
-def _in_states(facets: Facets, statuses: Sequence[Status], also: Q) -> QuerySet[Session, UUID]:
-    """The keys of the sessions that meet the filter and have one of the statuses; of idle ones those that have failed.
-    There may be others.
+def where_in_states(facets: Facets, statuses: Sequence[Status], also: Q) -> Q:
+    """The condition that a session meets the filter and has one of the statuses, or is idle and has failed, so that
+    PostgreSQL finds the sessions by an index. Others may meet it.
     """
     if (
         statuses == _WITH_CAUSE
@@ -230,7 +238,7 @@ def _in_states(facets: Facets, statuses: Sequence[Status], also: Q) -> QuerySet[
         # The index of phases has the causes, which hardly any session that waits in one has.
         waiting = Q(status=Status.WAITING, phase_at_rest=facets.phase)
         asked = replace(facets, status="", phase="").asked_in_order
-        return Session.objects.filter(waiting, also, asked).order_by().values_list("pk", flat=True)
+        return waiting & also & asked
     where = Q()
     for status in statuses:
         if facets.status not in ("", status):
@@ -241,8 +249,8 @@ def _in_states(facets: Facets, statuses: Sequence[Status], also: Q) -> QuerySet[
             # Nearly all in the phase are idle, and it is a shorter list.
             where |= replace(facets, status="", phase=Phase.ERROR).at_rest
     if not where:
-        return Session.objects.none().values_list("pk", flat=True)
-    return Session.objects.filter(where, facets.others, also).order_by().values_list("pk", flat=True)
+        return Q(pk__in=[])
+    return where & facets.others & also
 
 
 def of_status(where: Q, status: str, phase: str = "") -> Condition:
