@@ -16,7 +16,16 @@ from django.http import QueryDict
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from sessions_app.finding import counting, inbox, inbox_condition, inbox_rows, newest, queue_numbers, queues
+from sessions_app.finding import (
+    counting,
+    inbox,
+    inbox_condition,
+    inbox_counts,
+    inbox_rows,
+    newest,
+    queue_numbers,
+    queues,
+)
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_condition import by_facets
@@ -333,6 +342,31 @@ def test_the_inbox_asks_the_index_for_the_person_whose_sessions_are_few(person: 
     with CaptureQueriesContext(connection) as queries:
         assert by_facets(Facets(agent="letters", assignee=str(person.pk)))
     assert f"'assignee {person.pk}'" in queries[-1]["sql"]
+    # Of a person alone it has those that may have a line, of which there are fewer.
+    with CaptureQueriesContext(connection) as queries:
+        condition = inbox_condition.prepare(SessionFilter(QueryDict("assignee=me"), user=person))
+    assert f"'status waiting', 'assignee {person.pk}'" in queries[-1]["sql"]
+    assert condition is not None
+    for state, of_state in (
+        (IS_STOPPED, condition.stopped),
+        (IS_MOVING, condition.moving),
+        (HAS_CAUSE, condition.failed),
+    ):
+        assert {*of_state.sessions(state)} == {*Session.objects.filter(state, assignee=person)}
+        assert of_state.is_named
+
+
+@pytest.mark.usefixtures("sessions")
+def test_the_lines_of_ones_own_sessions_are_counted_by_the_index(person: User) -> None:
+    now = timezone.now()
+    for where in (Q(agent="letters"), Q(agent="letters", tags__name="vip"), Q(pk__in=[])):
+        lines = inbox_counts.count_together(now, Condition.of(where & Q(assignee=person), Matches.SOME))
+        with CaptureQueriesContext(connection) as queries:
+            of_person = inbox_counts.count_together(now, Condition.of(where), assignee=person.pk)
+        assert of_person == lines
+        found_by = [query["sql"] for query in queries.captured_queries[:1]]
+        assert len(queries) <= 2
+        assert all(f"'assignee {person.pk}'" in sql for sql in found_by)
 
 
 def test_sessions_of_an_age_are_named_where_few_have_the_rest_of_a_filter(

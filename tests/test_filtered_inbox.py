@@ -23,6 +23,7 @@ from sessions_app.finding import (
     inbox,
     inbox_condition,
     inbox_counts,
+    inbox_mine,
     queue_numbers,
     queues,
 )
@@ -259,8 +260,8 @@ def test_the_numbers_of_a_broad_filter_are_the_same_on_the_page_of_each_kind(
 def test_the_lines_of_a_person_are_counted_with_any_number_of_sessions(
     desk: Client, monkeypatch: pytest.MonkeyPatch, most_keys: int
 ) -> None:
-    monkeypatch.setattr(inbox_condition, "MOST_KEYS", most_keys)
-    monkeypatch.setattr(inbox_counts, "MOST_KEYS_OF_MANY", most_keys)
+    for module in (inbox_condition, inbox_mine):
+        monkeypatch.setattr(module, "MOST_KEYS", most_keys)
     anna = User.objects.get(username="anna")
     for assignee in (anna, None):
         builders.in_doubt(assignee=assignee, customer="Greta")
@@ -270,6 +271,61 @@ def test_the_lines_of_a_person_are_counted_with_any_number_of_sessions(
     assert str(desk.get("/inbox/").context["number_of_mine"]) == "2"
     Session.objects.update(assignee=None)
     assert str(desk.get("/inbox/?customer=Greta").context["number_of_mine"]) == "0"
+
+
+@pytest.mark.usefixtures("sessions")
+@pytest.mark.parametrize("most_keys", [500, 0], ids=["few", "many"])
+@pytest.mark.parametrize("where", FILTERS.values(), ids=FILTERS)
+def test_the_lines_of_a_person_are_those_of_their_sessions_that_match(
+    monkeypatch: pytest.MonkeyPatch, where: Q, most_keys: int
+) -> None:
+    """Of each kind and tool, with an approval that has expired, and agents that have changed."""
+    anna, other = builders.user("supervisor", "anna"), builders.user("operator", "other")
+    now = timezone.now()
+    for number, session in enumerate(Session.objects.order_by("title", "pk")):
+        mine = (anna, other, None)[number % 3]
+        Session.objects.filter(pk=session.pk).update(assignee=mine)
+    for number in range(4):
+        session = builders.waiting_for_approval(assignee=anna, title=f"Expired {number}")
+        expired = now - timedelta(minutes=(1, 5)[number % 2])
+        Approval.objects.filter(session=session).update(expires_at=expired)
+        changed = builders.changed(assignee=anna, title=f"Changed {number}")
+        Session.objects.filter(pk=changed.pk).update(failure=uuid4())
+    monkeypatch.setattr(inbox_mine, "MOST_KEYS", most_keys)
+    whole = conditions(where)
+    mine_only = Condition.of(where & Q(assignee=anna), Matches.SOME)
+    found = set()
+    for kinds in (*((kind,) for kind in KINDS), KINDS):
+        for tool in ("", "issue_refund", "never_called"):
+            lines = inbox_counts.count_together(now, mine_only, tool, kinds=kinds)
+            found.add((kinds, tool, lines.number > 0))
+            for condition in whole:
+                assert (
+                    inbox_counts.count_together(now, condition, tool, kinds=kinds, assignee=anna.pk) == lines
+                )
+    if where == FILTERS["all"]:
+        assert {(kinds, True) for kinds, tool, are_any in found if are_any and not tool} == {
+            (kinds, True) for kinds in (*((kind,) for kind in KINDS), KINDS)
+        }
+
+
+def test_the_lines_of_ones_own_sessions_are_not_counted_again(desk: Client) -> None:
+    """Nor are those of a kind of which there are none."""
+    anna = User.objects.get(username="anna")
+    for assignee in (anna, None):
+        builders.in_doubt(assignee=assignee)
+
+    def counted(address: str) -> tuple[str, int]:
+        with CaptureQueriesContext(connection) as queries:
+            number = desk.get(address).context["number_of_mine"]
+        return str(number), sum("AS counted" in query["sql"] for query in queries)
+
+    # One is that of the bar.
+    assert counted("/inbox/?assignee=me") == ("1", 1)
+    assert counted("/inbox/?assignee=me&kind=stuck") == ("0", 1)
+    assert counted("/inbox/?agent=claims&kind=stuck") == ("0", 1)
+    assert counted("/inbox/?agent=claims&kind=doubt") == ("1", 2)
+    assert counted("/inbox/?agent=claims") == ("1", 2)
 
 
 @pytest.mark.usefixtures("sessions")

@@ -415,6 +415,7 @@ def test_numbers_of_a_search_that_did_not_look_at_all_matches_may_be_more(desk, 
     assert "1+ sessions" not in text
     Session.objects.filter(pk=mine.pk).update(assignee=None)
     assert "Mine 0+" in text_of(desk, f"/inbox/?q=Ada&kind={kind}")
+    assert "Mine 0+ ✕" in text_of(desk, f"/inbox/?q=Ada&kind={kind}&assignee=me")
 
 
 def test_causes_are_found_without_reading_their_members():

@@ -25,6 +25,12 @@ ESTIMATE_SECONDS = 60.0
 _SENT = object()
 
 
+class Sent(str):
+    """A text that is sent with a prepared statement, and is not a part of it."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Count:
     """``number`` is exact unless there are ``more``."""
@@ -139,7 +145,7 @@ def _numbers(statement: Any, selects: Sequence[Sql], prepared: bool) -> list[int
 
 def _is_sent(value: Any) -> bool:
     """Whether the value is sent with a prepared statement; all others are part of it."""
-    return isinstance(value, int | datetime) and not isinstance(value, bool)
+    return isinstance(value, int | datetime | Sent) and not isinstance(value, bool)
 
 
 @lru_cache(maxsize=100)

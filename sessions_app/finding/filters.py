@@ -212,6 +212,12 @@ class SessionFilter(forms.Form):
         return is_of_one or any(self.cleaned_data.get(name) for name in ("customer", "since"))
 
     @property
+    def is_of_own(self) -> bool:
+        """Whether all sessions that match are assigned to the person."""
+        self.is_valid()
+        return self.cleaned_data.get("assignee") == "me"
+
+    @property
     def is_of_age_only(self) -> bool:
         """Whether sessions are filtered by nothing but when they changed: PostgreSQL knows well how many these are."""
         self.is_valid()

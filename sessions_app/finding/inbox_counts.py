@@ -22,10 +22,9 @@ from sessions_app.finding.counting import (
     up_to_most,
 )
 from sessions_app.finding.inbox import counted_up_to
-from sessions_app.finding.inbox_condition import MOST_KEYS_OF_MANY
+from sessions_app.finding.inbox_mine import count_assigned
 from sessions_app.finding.inbox_rows import BY_CAUSE, CHANGED, KINDS, OF_TOOLS
 from sessions_app.finding.inbox_states import Condition, Matches
-from sessions_app.finding.keys import are
 from sessions_app.models import Approval, Session, ToolCall
 from sessions_app.models.compiled import compiled
 from sessions_app.models.selects import Sql, union
@@ -69,26 +68,22 @@ def count_together(
     kinds: Sequence[str] = KINDS,
     assignee: int | None = None,
 ) -> Count:
-    """How many lines of these kinds there are. One query, which stops beyond `counting.MOST`, and one for an assignee.
+    """How many lines of these kinds there are. One query, which stops beyond `counting.MOST`; up to three for an
+    assignee.
 
     :param assignee: Only those of sessions that are assigned to this user. The others are those of `counts`.
     """
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
     is_whole = condition is None and not tool
     is_cut = condition is not None and condition.is_cut
+    if not kinds:
+        return Count(0, more=is_cut)
     if assignee is not None and not is_whole:
-        keys = _assigned_to(assignee, most=MOST_KEYS_OF_MANY + 1)
-        if not keys:
-            return Count(0, more=is_cut)
-        if len(keys) <= MOST_KEYS_OF_MANY:
-            condition, assignee = (condition or Condition.of(Q())).narrowed(are(keys), Matches.FEW), None
+        found = count_assigned(assignee, condition or Condition.of(Q()), now, tool, kinds)
+        if found is not None:
+            return found
     selects = counted_lines(now, condition, tool, kinds=kinds, assignee=assignee)
     return count_of_all(selects, prepared=is_whole).or_more(is_cut)
-
-
-@compiled
-def _assigned_to(assignee: int, *, most: int) -> QuerySet[Session, UUID]:
-    return Session.objects.filter(assignee=assignee).order_by().values_list("pk", flat=True)[:most]
 
 
 def counted_lines(

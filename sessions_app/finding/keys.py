@@ -52,28 +52,31 @@ def listed_each(rows: QuerySet[Any, Any], groups: int, most: int) -> list[str | 
 
 
 def listed_up_to(selects: Sequence[Sql], most: int) -> list[tuple[str | None, bool]]:
-    """The keys that each of the queries selects, `listed`, or None for none, and whether these are all; of one that
-    selects more than `most`, some. One query; PostgreSQL only.
+    """The keys that each of the queries selects, which are UUIDs, `listed`, or None for none, and whether these are
+    all; of one that selects more than `most`, some. One query, or none.
 
     It is planned as if all rows were read: of a limit PostgreSQL would expect that it is reached soon in any order.
     """
-    # Without rows a select has another column.
-    each = [
-        select if select != (NO_ROWS, ()) else ("SELECT NULL::uuid WHERE FALSE", ()) for select in selects
-    ]
-    found = [f"found_{place}(key) AS MATERIALIZED ({sql})" for place, (sql, _) in enumerate(each)]
+    found: list[tuple[str | None, bool]] = [(None, True)] * len(selects)
+    read = [place for place, select in enumerate(selects) if select != (NO_ROWS, ())]
+    if not read:
+        return found
+    named = [f"found_{place}(key) AS MATERIALIZED ({selects[place][0]})" for place in read]
+    keys = "json_group_array(key)" if connection.vendor == "sqlite" else "CAST(array_agg(key) AS text)"
     lists = [
-        f"(SELECT CAST(array_agg(key) AS text) AS keys_{place}, count(*) AS number_{place} FROM "  # noqa: S608 - our own
-        f"(SELECT key FROM found_{place} LIMIT {most + 1:d}) AS rows) AS list_{place}"
-        for place in range(len(each))
+        f"(SELECT {keys} AS keys_{place}, count(*) AS number_{place} FROM "  # noqa: S608 - our own
+        f"(SELECT key FROM found_{place} LIMIT {most + 1:d}) AS some_{place}) AS list_{place}"
+        for place in read
     ]
     with connection.cursor() as cursor:
         cursor.execute(
-            f"WITH {', '.join(found)} SELECT * FROM {', '.join(lists)}",  # noqa: S608 - as above
-            [value for _, values in each for value in values],
+            f"WITH {', '.join(named)} SELECT * FROM {', '.join(lists)}",  # noqa: S608 - as above
+            [value for place in read for value in selects[place][1]],
         )
         row = cursor.fetchone()
-    return [(keys, number <= most) for keys, number in zip(row[::2], row[1::2], strict=True)]
+    for place, listed_keys, number in zip(read, row[::2], row[1::2], strict=True):
+        found[place] = listed_keys if number else None, number <= most
+    return found
 
 
 def listed(keys: Collection[UUID] | Collection[int]) -> str:

@@ -17,11 +17,14 @@ from sessions_app.desk.pages import demo
 from sessions_app.desk.pages import inbox as inbox_pages
 from sessions_app.desk.pages.approvals import Batch
 from sessions_app.desk.pages.context import PageContext
+from sessions_app.desk.pages.inbox import Listing
 from sessions_app.desk.views.bulk import describe_query
 from sessions_app.desk.views.saved_views import chips_of
 from sessions_app.finding import inbox_condition, inbox_counts, inbox_cursor, queues
+from sessions_app.finding.counting import MOST, Count, total
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_rows import APPROVAL, KINDS, OF_TOOLS
+from sessions_app.finding.inbox_states import Condition
 from sessions_app.models import RegisteredAgent
 
 # How often an open inbox polls.
@@ -117,10 +120,7 @@ def _render(
         # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
         "offers_batch": in_batch and (form is not None or page.has_ticks),
         "mine": query.get("assignee") == "me",
-        # Of the lines that the filter and the kind leave.
-        "number_of_mine": inbox_counts.count_together(
-            context.now, condition, tool, kinds=(kind,) if kind else KINDS, assignee=request.user.pk
-        ),
+        "number_of_mine": _number_of_mine(request, context, listing, session_filter, condition, tool),
     }
     if wants_part(request):
         return render_page(request, "inbox/inbox.html#lines", values, status=status)
@@ -145,6 +145,26 @@ def _around_the_lines(
         "queue": queues.ATTENTION,
         "demo": demo.suggestions(agents),
     }
+
+
+def _number_of_mine(
+    request: Request,
+    context: PageContext,
+    listing: Listing,
+    session_filter: SessionFilter,
+    condition: Condition | None,
+    tool: str,
+) -> Count:
+    """How many of the lines that the filter and the kind leave are of the person's own sessions. Up to three queries.
+
+    Of a kind without lines none are, and where the filter asks for one's own sessions all are.
+    """
+    numbers = {kind: n for kind, n in listing.numbers.items() if listing.kind in ("", kind)}
+    number = total(numbers.values())
+    if session_filter.is_of_own and (not number.more or number.number == MOST):
+        return number
+    kinds = [kind for kind, n in numbers.items() if n]
+    return inbox_counts.count_together(context.now, condition, tool, kinds=kinds, assignee=request.user.pk)
 
 
 def _kind(query: QueryDict) -> str:
