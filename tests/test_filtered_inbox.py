@@ -21,6 +21,7 @@ from sessions_app.finding import (
     counting,
     filters,
     inbox,
+    inbox_calls,
     inbox_condition,
     inbox_counts,
     inbox_mine,
@@ -397,6 +398,7 @@ def aged() -> Callable[[Session, int, int], Session]:
 AGED = [(50, 50, False), (50, 3, True), (50, 20, True), (20, 20, True), (20, 3, True), (3, 3, True)]
 
 
+@pytest.mark.parametrize("most_calls", [1_000, 1], ids=["few calls", "many calls"])
 @pytest.mark.parametrize("matches", [Matches.MANY, Matches.SOME])
 @pytest.mark.parametrize("oldest_first", [False, True])
 @pytest.mark.parametrize(
@@ -410,7 +412,9 @@ def test_lines_of_the_last_month_are_of_all_sessions_that_changed_in_it_however_
     values: dict[str, str],
     oldest_first: bool,
     matches: Matches,
+    most_calls: int,
 ) -> None:
+    monkeypatch.setattr(inbox_calls, "MOST_CALLS", most_calls)
     anna, now = builders.user("supervisor", "anna"), timezone.now()
     tools = {}
     for asked, changed, is_line in AGED:
@@ -453,6 +457,75 @@ def test_lines_of_the_last_month_are_of_all_sessions_that_changed_in_it_however_
         numbers = inbox_counts.counts(now, condition, tool)
         by_kind = Counter(kind for kind, _ in expected)
         assert {kind: numbers[kind].number for kind in kinds} == {kind: by_kind[kind] for kind in kinds}
+
+
+@pytest.mark.parametrize("most_calls", [1, 0], ids=["few calls", "many calls"])
+@pytest.mark.parametrize("days", [3, 50])
+def test_the_sessions_of_old_calls_that_have_changed_since_are_looked_for_once(
+    monkeypatch: pytest.MonkeyPatch, aged: Callable[[Session, int, int], Session], days: int, most_calls: int
+) -> None:
+    """For both kinds of calls, their lines and their numbers."""
+    for build in (builders.waiting_for_approval, builders.in_doubt):
+        aged(build(), 50, days)
+    builders.paused()
+    anna = builders.user("supervisor", "anna")
+    no_keys(monkeypatch)
+    monkeypatch.setattr(inbox_calls, "MOST_CALLS", most_calls)
+    monkeypatch.setattr(inbox_condition, "_are_one_in", lambda *_: True)
+    condition = inbox_condition.prepare(SessionFilter({"since": "30d"}, user=anna))
+    now = timezone.now()
+    with CaptureQueriesContext(connection) as queries:
+        found = inbox.read_page(now, kinds=("approval", "doubt"), condition=condition).entries
+        assert len(queries) == 3
+        numbers = inbox_counts.counts(now, condition)
+    kinds = ["approval", "doubt"] if days < 30 else []
+    assert [entry.kind for entry in found] == kinds
+    assert [kind for kind, number in numbers.items() if number] == kinds
+    assert sum("WITH stopped(" in query["sql"] for query in queries) == 1
+
+
+@pytest.mark.parametrize("most_calls", [1_000, 1], ids=["few calls", "many calls"])
+def test_calls_of_a_phase_that_has_hardly_any_are_looked_for_once(
+    monkeypatch: pytest.MonkeyPatch, most_calls: int
+) -> None:
+    """Of those that are found, the rest of the filter, the branch and the state are asked again."""
+    tools = set()
+    for number in range(3):
+        for build in (builders.waiting_for_approval, builders.in_doubt):
+            for tag, status in (("vip", "waiting"), ("other", "waiting"), ("vip", "paused"), ("vip", "idle")):
+                session = build(tags=[tag], title=f"{number}")
+                waiting_for = session.waiting_for if status == "waiting" else ""
+                Session.objects.filter(pk=session.pk).update(
+                    phase="reflecting", previous_phase="executing", status=status, waiting_for=waiting_for
+                )
+                if tag == "vip" and status != "idle":
+                    tools.add(session.pk)
+    left = Session.objects.get(pk=min(tools))
+    branch = Branch.objects.create(session=left, number=2, parent=left.branch)
+    Session.objects.filter(pk=left.pk).update(branch=branch)
+    no_keys(monkeypatch)
+    monkeypatch.setattr(inbox_condition, "MOST_SOME", 0)
+    monkeypatch.setattr(inbox_calls, "MOST_CALLS", most_calls)
+    session_filter = SessionFilter(
+        {"phase": "reflecting", "tag": "vip"}, user=builders.user("supervisor", "anna")
+    )
+    condition = inbox_condition.prepare(session_filter)
+    assert condition is not None
+    assert condition.stopped.last
+    now = timezone.now()
+    for oldest_first in (True, False):
+        with CaptureQueriesContext(connection) as queries:
+            how: dict[str, Any] = {"condition": condition, "kinds": ("approval", "doubt"), "limit": 2}
+            page = inbox.read_page(now, oldest_first=oldest_first, **how)
+            entries = [*page.entries]
+            while page.next:
+                page = inbox.read_page(now, after=page.next, oldest_first=oldest_first, **how)
+                entries += page.entries
+        assert {_session_of(entry) for entry in entries} == tools - {left.pk}
+        assert len(entries) == len(tools) - 1
+        assert sum("WITH stopped(" in query["sql"] for query in queries) == oldest_first
+    numbers = inbox_counts.counts(now, condition)
+    assert numbers["approval"].number + numbers["doubt"].number == len(tools) - 1
 
 
 def _session_of(entry: inbox.Entry) -> UUID:

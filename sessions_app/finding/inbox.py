@@ -167,7 +167,7 @@ def _near(
     calls = calls_of_any_session(kind, now, tool).filter(behind).order_by(*by)
     last = [*calls.values_list(since, flat=True)[LOOKED_AT : LOOKED_AT + 1]]
     is_near = Q(*((f"{since}__{'lte' if order.oldest_first else 'gte'}", each) for each in last))
-    in_order = replace(condition, stopped=replace(condition.stopped, matches=Matches.MANY))
+    in_order = replace(condition, stopped=replace(condition.stopped, matches=Matches.MANY), calls=None)
     parts = [part.filter(is_near) for part in rows_of(kind, now, in_order, tool)]
     found = columns(kind, parts, order.after, oldest_first=order.oldest_first, most=most)
     lines = [Entry(kind, *values) for values in found]

@@ -11,6 +11,7 @@ from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet, Value
 from sessions_app.finding.counting import are_about, count_up_to
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.inbox_calls import finding_calls
 from sessions_app.finding.inbox_states import (
     HAS_CAUSE,
     IS_MOVING,
@@ -54,7 +55,8 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
     condition = _of(session_filter)
     if condition is None:
         return None
-    return replace(condition, is_cut=session_filter.found.cut, since=session_filter.changed_since)
+    condition = replace(condition, is_cut=session_filter.found.cut, since=session_filter.changed_since)
+    return replace(condition, calls=finding_calls(condition))
 
 
 def _of(session_filter: SessionFilter) -> Condition | None:

@@ -85,9 +85,16 @@ def _that_meet(
     where, last = stopped.where, stopped.last
     if kind == STUCK:
         return _stuck_that_meet(now, where, last, moving.where, moving_matches=moving.matches, **how)
-    since = condition.since if stopped.matches is Matches.MANY else None
+    is_many = stopped.matches is Matches.MANY
+    found, keys = condition.found_calls(), None
+    if found is not None:
+        keys = found[kind]
+        if keys is None and not is_many:
+            return []
+    how["are_found"] = found is not None
+    since = condition.since if is_many else None
     at = now if kind == APPROVAL else None
-    return _calls_that_meet(at, where, last, since, tool or None, **how)
+    return _calls_that_meet(at, where, last, since, tool or None, keys, **how)
 
 
 @planned_anew
@@ -97,7 +104,9 @@ def _calls_that_meet(
     last: Q,
     since: datetime | None,
     tool: str | None,
+    keys: str | None,
     *,
+    are_found: bool,
     matches: Matches,
     is_named: bool,
     oldest_first: bool,
@@ -105,10 +114,12 @@ def _calls_that_meet(
 ) -> Columns:
     """
     :param now: For requests; calls in doubt do not expire, and have none.
+    :param keys: Of the calls, if they ``are_found``.
     """
     stopped = OfState(where, matches, is_named=is_named, last=last)
-    condition = Condition(stopped, stopped, stopped, since=since)
     kind = DOUBT if now is None else APPROVAL
+    calls = (lambda: {kind: keys}) if are_found else None
+    condition = Condition(stopped, stopped, stopped, since=since, calls=calls)
     rows = doubts(condition, tool or "") if now is None else approvals(now, condition, tool or "")
     return columns(kind, rows, condition=condition, oldest_first=oldest_first, most=most)
 

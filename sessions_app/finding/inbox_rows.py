@@ -13,6 +13,7 @@ from django.db.models.expressions import RawSQL
 
 from sessions_app.finding import stuck
 from sessions_app.finding.inbox_states import IS_STOPPED, Condition, Matches, OfState
+from sessions_app.finding.keys import in_list
 from sessions_app.finding.parts import NotEstimated, Part, SortedFirst
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 from sessions_app.models.selects import NO_ROWS, Sql, as_sql
@@ -51,26 +52,34 @@ def approvals(now: datetime, condition: Condition | None, tool: str = "") -> lis
     if condition is None:
         return [open_approvals(now).filter(of_tool)]
     stopped = condition.stopped
+    since = condition.since if stopped.matches is Matches.MANY else None
+    rows = _undecided(now).filter(of_tool)
+    in_order: list[Part] = []
+    if stopped.matches is Matches.MANY:
+        each = open_approvals(now, stopped.where).filter(of_tool)
+        if since is None:
+            return [each]
+        in_order, rows = [each.filter(asked_at__gte=since)], rows.filter(asked_at__lt=since)
     branch = _column(_BRANCH_OF_REQUEST)
-    if stopped.matches is not Matches.MANY:
+    found = condition.found_calls()
+    if found is not None:
+        if found[APPROVAL] is None:
+            return in_order or [Approval.objects.none()]
+        rows = rows.filter(in_list(found[APPROVAL]))
+    elif since is not None:
+        rows = rows.filter(session__in=_stopped_since(since).values("pk"))
+    else:
         # A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet the condition.
-        rows = _undecided(now).filter(of_tool, session__in=stopped.sessions(IS_STOPPED))
+        rows = rows.filter(session__in=stopped.sessions(IS_STOPPED))
         is_shown, check = _ON_CURRENT_BRANCH, (_IS_OF_CURRENT_BRANCH, ())
         if stopped.last:
             is_shown &= Q(session__in=Session.objects.filter(stopped.last))
             check = _is_shown_by(stopped.last, Q(pk=_column("of_session")), branch=branch)
         return [SortedFirst(rows, is_shown, _COLUMNS_OF_REQUEST, check)]
-    in_order = open_approvals(now, stopped.where).filter(of_tool)
-    if condition.since is None:
-        return [in_order]
-    sessions = _stopped_since(condition.since).values("pk")
-    before = _undecided(now).filter(of_tool, asked_at__lt=condition.since, session__in=sessions)
-    is_shown = _ON_CURRENT_BRANCH & Q(session__in=stopped.sessions(IS_STOPPED))
-    check = _is_shown_by(stopped.where, Q(pk=_column("of_session")), branch=branch)
-    return [
-        in_order.filter(asked_at__gte=condition.since),
-        SortedFirst(before, is_shown, _COLUMNS_OF_REQUEST, check),
-    ]
+    asked = stopped.where & stopped.last
+    is_shown = _ON_CURRENT_BRANCH & Q(session__in=Session.objects.filter(asked, IS_STOPPED))
+    check = _is_shown_by(asked, Q(pk=_column("of_session")), branch=branch)
+    return [*in_order, SortedFirst(rows, is_shown, _COLUMNS_OF_REQUEST, check)]
 
 
 def doubts(condition: Condition | None, tool: str = "") -> list[Part]:
@@ -78,24 +87,30 @@ def doubts(condition: Condition | None, tool: str = "") -> list[Part]:
     if condition is None:
         return [calls_in_doubt().filter(of_tool)]
     stopped = condition.stopped
-    is_shown = Q(branch__in=stopped.sessions(IS_STOPPED).values("branch"))
-    if stopped.matches is not Matches.MANY:
-        rows = _in_doubt().filter(of_tool, is_shown)
+    since = condition.since if stopped.matches is Matches.MANY else None
+    rows = _in_doubt().filter(of_tool)
+    in_order: list[Part] = []
+    if stopped.matches is Matches.MANY:
+        each = calls_in_doubt(stopped.where).filter(of_tool)
+        if since is None:
+            return [each]
+        in_order, rows = [each.filter(started_at__gte=since)], rows.filter(started_at__lt=since)
+    found = condition.found_calls()
+    asked = stopped.where & stopped.last
+    if found is not None:
+        if found[DOUBT] is None:
+            return in_order or [ToolCall.objects.none()]
+        rows = rows.filter(in_list(found[DOUBT]))
+    elif since is not None:
+        rows = rows.filter(branch__in=_stopped_since(since).values("branch"))
+    else:
+        rows = rows.filter(branch__in=stopped.sessions(IS_STOPPED).values("branch"))
         if not stopped.last:
             return [rows]
-        are_last = Q(branch__in=Session.objects.filter(stopped.last).values("branch"))
-        check = _is_shown_by(stopped.last, branch=_column("of_branch"))
-        return [SortedFirst(rows, are_last, {"of_branch": "branch_id"}, check)]
-    in_order = calls_in_doubt(stopped.where).filter(of_tool)
-    if condition.since is None:
-        return [in_order]
-    branches = _stopped_since(condition.since).values("branch")
-    before = _in_doubt().filter(of_tool, started_at__lt=condition.since, branch__in=branches)
-    check = _is_shown_by(stopped.where, branch=_column("of_branch"))
-    return [
-        in_order.filter(started_at__gte=condition.since),
-        SortedFirst(before, is_shown, {"of_branch": "branch_id"}, check),
-    ]
+        asked = stopped.last
+    are_asked = Q(branch__in=Session.objects.filter(asked, IS_STOPPED).values("branch"))
+    check = _is_shown_by(asked, branch=_column("of_branch"))
+    return [*in_order, SortedFirst(rows, are_asked, {"of_branch": "branch_id"}, check)]
 
 
 def _stopped_since(since: datetime) -> QuerySet[Session]:

@@ -2,6 +2,7 @@
 meet it. `finding.inbox_condition` makes it of a filter.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
@@ -13,6 +14,8 @@ from sessions_app.finding.keys import in_list
 from sessions_app.finding.parts import opaque
 from sessions_app.models import STOPPED, Phase, Session, Status
 
+# Finds by kind the keys of calls, `keys.listed`, None for none; nothing if they are too many.
+FindCalls = Callable[[], Mapping[str, str | None] | None]
 MOVING = (Status.RUNNING, Status.QUEUED)
 # The states in which a session may have a line. The last one: it has failed, or cannot go on, for a known cause.
 IS_STOPPED = Q(status__in=STOPPED)
@@ -96,6 +99,7 @@ class Condition:
 
     is_cut: it leaves out sessions that match the filter: what is counted by it may be more.
     since: all that meet it have changed since then, if that is a part of it.
+    calls: finds the keys of calls that may be lines, see `inbox_calls`; None where each kind of calls is searched.
     """
 
     stopped: OfState
@@ -103,12 +107,17 @@ class Condition:
     failed: OfState
     is_cut: bool = field(default=False, kw_only=True)
     since: datetime | None = field(default=None, kw_only=True)
+    calls: FindCalls | None = field(default=None, kw_only=True, compare=False)
 
     @classmethod
     def of(cls, where: Q, matches: Matches = Matches.MANY) -> Self:
         """One condition on the sessions in all states."""
         each = OfState(where, matches)
         return cls(each, each, each)
+
+    def found_calls(self) -> Mapping[str, str | None] | None:
+        """What `calls` finds. One query, the first time."""
+        return None if self.calls is None else self.calls()
 
     def narrowed(self, where: Q, matches: Matches) -> Self:
         """The condition and another one, which so many sessions meet."""
