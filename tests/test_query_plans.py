@@ -30,6 +30,7 @@ from sessions_app.admin.base import UncountedPaginator
 from sessions_app.desk.pages.session import samples
 from sessions_app.finding import (
     counting,
+    inbox,
     inbox_condition,
     inbox_rows,
     newest,
@@ -41,6 +42,7 @@ from sessions_app.finding import (
 )
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_rows import KINDS
+from sessions_app.finding.inbox_states import Condition
 from sessions_app.finding.queues import QUEUES, select
 from sessions_app.finding.search_words import call_text
 from sessions_app.history.log import PageRequest, Place, read_pages
@@ -766,6 +768,23 @@ def test_a_part_of_a_name_is_looked_up_among_the_sessions_that_may_be_in_the_inb
         assert {node["Index Name"] for node in nodes(plan) if "Index Name" in node} == {
             "session_customer_open"
         }
+
+
+@pytest.mark.usefixtures("desk")
+def test_the_call_of_a_request_is_read_only_where_its_session_meets_the_condition() -> None:
+    condition = Condition.of(Q(agent="never registered"))
+    with captured() as queries:
+        found = inbox.read_page(timezone.now(), kinds=("approval",), condition=condition)
+    assert not found.entries
+    [query] = queries
+    loops = {"sessions_app_approval": 0, "sessions_app_toolcall": 0}
+    for node in nodes(query.plan()):
+        if node.get("Relation Name") in loops:
+            loops[node["Relation Name"]] += node["Actual Loops"]
+    assert loops == {"sessions_app_approval": 1, "sessions_app_toolcall": 0}
+    # In larger tables PostgreSQL takes the index of branches, if it may, and reads the call to look its branch up.
+    assert re.search(r'CASE WHEN \(?\w+\."branch_id" = \(SELECT', query.text)
+    assert inbox.read_page(timezone.now(), kinds=("approval",)).entries
 
 
 @pytest.mark.usefixtures("long_session")

@@ -14,7 +14,7 @@ from django.db.models.expressions import RawSQL
 from sessions_app.finding import stuck
 from sessions_app.finding.inbox_states import IS_STOPPED, Condition, Matches, OfState
 from sessions_app.finding.keys import in_list
-from sessions_app.finding.parts import NotEstimated, Part, SortedFirst
+from sessions_app.finding.parts import NotEstimated, Part, SortedFirst, opaque
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 from sessions_app.models.selects import NO_ROWS, Sql, as_sql
 
@@ -180,8 +180,12 @@ def _is_shown_by(where: Q, session: Q | None = None, *, branch: RawSQL) -> Sql:
 
 
 def _shown_by(where: Q, session: Q, branch: Subquery | OuterRef | RawSQL) -> QuerySet[Session, Any]:
-    rows = Session.objects.filter(session, where, IS_STOPPED, branch=branch).order_by()
-    return rows.values(is_there=Value(True))[:1]
+    is_on_branch = Q(branch=branch)
+    # Else PostgreSQL would look up the session by its branch, and so read the call of each line before anything else.
+    rows = Session.objects.filter(
+        session, where, IS_STOPPED, opaque(is_on_branch) if session else is_on_branch
+    )
+    return rows.order_by().values(is_there=Value(True))[:1]
 
 
 def stuck_sessions(now: datetime, condition: Condition | None = None) -> list[Part]:
