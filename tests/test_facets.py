@@ -356,6 +356,40 @@ def test_the_inbox_asks_the_index_for_the_person_whose_sessions_are_few(person: 
         assert of_state.is_named
 
 
+@pytest.mark.parametrize("most_some", [100, 0], ids=["few", "many"])
+@pytest.mark.parametrize("status", ["", "paused", "idle"])
+def test_sessions_of_a_phase_without_calls_are_not_named_where_many_have_the_rest_of_a_filter(
+    monkeypatch: pytest.MonkeyPatch, status: str, most_some: int
+) -> None:
+    """Their calls, of which there are hardly any, are found by the phase, and counted as exactly."""
+    monkeypatch.setattr(inbox_condition, "MOST_SOME", most_some)
+    for tag in ("vip", "other"):
+        for build in (builders.waiting_for_approval, builders.in_doubt):
+            waiting, paused = (build(tags=[tag]) for _ in range(2))
+            of_phase = {"phase": "reflecting", "previous_phase": "executing"}
+            Session.objects.filter(pk=waiting.pk).update(**of_phase)
+            Session.objects.filter(pk=paused.pk).update(**of_phase, status="paused", waiting_for="")
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    counting.estimate.cache_clear()
+    facets = Facets(tag="vip", phase="reflecting", status=status)
+    with CaptureQueriesContext(connection) as queries:
+        condition = by_facets(facets)
+    assert condition is not None
+    is_named = most_some > 0 or status == "idle"
+    assert condition.stopped.is_named is is_named
+    assert any("'status paused', 'phase reflecting'" in query["sql"] for query in queries) is (
+        is_named and status != "idle"
+    )
+    now = timezone.now()
+    where = Q(tags__name="vip", phase="reflecting", **({"status": status} if status else {}))
+    page = inbox.read_page(now, condition=condition)
+    expected = inbox.read_page(now, condition=Condition.of(where, Matches.FEW))
+    assert page == expected
+    assert len(page.entries) == {"": 4, "paused": 2, "idle": 0}[status]
+    assert inbox.counted_up_to("approval", condition) == counting.MOST
+
+
 @pytest.mark.usefixtures("sessions")
 def test_the_lines_of_ones_own_sessions_are_counted_by_the_index(person: User) -> None:
     now = timezone.now()
@@ -393,10 +427,11 @@ def test_sessions_of_an_age_are_named_where_few_have_the_rest_of_a_filter(
 
     assert prepared(tag="vip", since="30d") is prepared(assignee="nobody", since="1d") is Matches.MANY
     assert prepared(tag="rare", since="30d") is prepared(assignee="me", since="30d") is Matches.FEW
-    # Without a time, and where a status or a phase leaves some, they are named.
+    # Without a time, and where a status leaves some, they are named; of a phase without calls they need not be.
     assert prepared(tag="vip", assignee="nobody") is Matches.FEW
     assert prepared(tag="vip", since="30d", status="paused") is Matches.FEW
-    assert prepared(tag="vip", since="30d", phase="reflecting") is Matches.FEW
+    assert prepared(tag="vip", since="30d", phase="executing") is Matches.FEW
+    assert prepared(tag="vip", since="30d", phase="reflecting") is Matches.SOME
     monkeypatch.setattr(inbox_condition, "_have_changed_few", have_changed_few)
     assert prepared(tag="vip", since="30d") is Matches.FEW
     monkeypatch.setattr(inbox_condition, "_have_changed_few", lambda since: False)

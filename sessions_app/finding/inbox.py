@@ -188,7 +188,11 @@ def _shown_lines(entries: Sequence[Entry], limit: int) -> list[Entry]:
 
 def counted_up_to(kind: str, condition: Condition | None) -> int:
     """Up to which number the lines of a kind, or the members of causes, are counted."""
-    return MOST if condition is None or of_kind(kind, condition).matches is Matches.FEW else PAGE
+    if condition is None:
+        return MOST
+    of_state = of_kind(kind, condition)
+    # Hardly any call is of the sessions that have something asked of them last.
+    return MOST if of_state.matches is Matches.FEW or of_state.last else PAGE
 
 
 def _entries_of(kind: str, causes: dict[UUID, Cause]) -> list[Entry]:

@@ -1,6 +1,5 @@
 """Which sessions the lines of the inbox are asked of, and how: that depends on how many sessions meet the condition."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -12,6 +11,7 @@ from sessions_app.finding.counting import are_about, count_up_to
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_calls import finding_calls
+from sessions_app.finding.inbox_facets import OF_STATES, WITH_CAUSE, where_in_states
 from sessions_app.finding.inbox_states import (
     HAS_CAUSE,
     IS_MOVING,
@@ -27,13 +27,6 @@ from sessions_app.finding.parts import opaque
 from sessions_app.models import STOPPED, Phase, Session, SessionTag, Status
 from sessions_app.models.selects import as_sql
 
-_WITH_CAUSE = (Status.WAITING, Status.IDLE)
-# The states of a `Condition`: each as a condition, the statuses that it has, and what else it asks of a session.
-OF_STATES = (
-    (IS_STOPPED, STOPPED, Q()),
-    (IS_MOVING, MOVING, Q()),
-    (HAS_CAUSE, _WITH_CAUSE, Q(failure__isnull=False)),
-)
 # Each session in one of these states, as the index `session_customer_open` has it (migration 0031).
 _MAY_HAVE_LINE = opaque(Q(status__in=(*STOPPED, *MOVING)) | Q(failure__isnull=False))
 # So many keys of sessions that may have a line are looked up faster than what is found in another table, or by a part
@@ -48,7 +41,7 @@ MOST_SOME = 30_000
 
 
 def prepare(session_filter: SessionFilter) -> Condition | None:
-    """The condition of a filter; None where it leaves all sessions. At most 14 queries besides the filter's.
+    """The condition of a filter; None where it leaves all sessions. At most 16 queries besides the filter's.
 
     A page asks ten times which sessions meet its condition. Those of a few are found first, and named by their keys.
     """
@@ -164,7 +157,7 @@ def by_keys(
 
 def by_facets(facets: Facets) -> Condition | None:
     """The sessions that meet a filter of several fields, in each state by their keys if they are few enough. At most
-    six queries, and two more for each state in which they are too many to name.
+    eight queries, and two more for each state in which they are too many to name.
 
     :returns: None if those that wait or are paused are expected to be very many, and if the filter comes to one field
         since more than half of all sessions have the others: for one there are better indexes.
@@ -178,6 +171,15 @@ def by_facets(facets: Facets) -> Condition | None:
         Session.objects.filter(where_in_states(facets, statuses, also)).order_by().values("pk")
         for _, statuses, also in OF_STATES
     ]
+    # To name so many takes longer than to find the calls of sessions in the phase, of which there are hardly any.
+    are_in_phase = (
+        _have_no_calls(facets.phase)
+        and facets.status in ("", *STOPPED)
+        and not _have_changed_few(facets.since)
+        and are_about(Session.objects.filter(replace(facets, status="", phase="").asked)) > MOST_SOME
+    )
+    if are_in_phase:
+        rows[0] = rows[0].none()
     # How many of them are in a phase is guessed wrong: it depends on their status.
     if not (facets.phase or facets.status) and are_about(rows[0]) > 2 * MOST_KEYS:
         return None
@@ -189,10 +191,10 @@ def by_facets(facets: Facets) -> Condition | None:
     read = listed_up_to([as_sql(each) for each in rows], MOST_KEYS)
     found = []
     for (keys, are_all), (state, *_) in zip(read, OF_STATES, strict=True):
-        if are_all:
-            found.append(OfState.of_named(Named(keys, facets.status, facets.phase)))
-        elif state is IS_STOPPED and _have_no_calls(facets.phase):
+        if state is IS_STOPPED and (are_in_phase or (_have_no_calls(facets.phase) and not are_all)):
             found.append(_in_phase(facets.phase, facets.status, facets.asked))
+        elif are_all:
+            found.append(OfState.of_named(Named(keys, facets.status, facets.phase)))
         elif state is HAS_CAUSE:
             # Too many have failed to be named, so each cause has some of them.
             found.append(OfState(facets.asked_in_order, Matches.MANY))
@@ -226,33 +228,6 @@ def _without_most(facets: Facets) -> Facets:
                 changes: dict[str, Any] = {name: "", "rest": facets.rest & only.asked}
                 facets = replace(facets, **changes)
     return facets
-
-
-def where_in_states(facets: Facets, statuses: Sequence[Status], also: Q) -> Q:
-    """The condition that a session meets the filter and has one of the statuses, or is idle and has failed, so that
-    PostgreSQL finds the sessions by an index. Others may meet it.
-    """
-    if (
-        statuses == _WITH_CAUSE
-        and facets.phase not in ("", Phase.ERROR)
-        and facets.status in ("", Status.WAITING)
-    ):
-        # The index of phases has the causes, which hardly any session that waits in one has.
-        waiting = Q(status=Status.WAITING, phase_at_rest=facets.phase)
-        asked = replace(facets, status="", phase="").asked_in_order
-        return waiting & also & asked
-    where = Q()
-    for status in statuses:
-        if facets.status not in ("", status):
-            continue
-        if status != Status.IDLE:
-            where |= replace(facets, status=status).of_index
-        elif facets.phase in ("", Phase.ERROR):
-            # Nearly all in the phase are idle, and it is a shorter list.
-            where |= replace(facets, status="", phase=Phase.ERROR).at_rest
-    if not where:
-        return Q(pk__in=[])
-    return where & facets.others & also
 
 
 def of_status(where: Q, status: str, phase: str = "") -> Condition:
@@ -298,7 +273,7 @@ def of_status(where: Q, status: str, phase: str = "") -> Condition:
     return Condition(
         of_stopped,
         of(MOVING, is_moving, moving, Matches.MANY if are_many_moving else Matches.SOME),
-        of(_WITH_CAUSE, has_cause, failed, Matches.MANY if has_cause is HAS_CAUSE else Matches.SOME),
+        of(WITH_CAUSE, has_cause, failed, Matches.MANY if has_cause is HAS_CAUSE else Matches.SOME),
     )
 
 

@@ -14,7 +14,8 @@ from django.db.models import Q, QuerySet
 
 from sessions_app.finding.counting import Count, Sent, count_of_all, up_to_most
 from sessions_app.finding.facets import Facets
-from sessions_app.finding.inbox_condition import MOST_KEYS, OF_STATES, where_in_states
+from sessions_app.finding.inbox_condition import MOST_KEYS
+from sessions_app.finding.inbox_facets import OF_STATES, where_in_states
 from sessions_app.finding.inbox_rows import (
     APPROVAL,
     BY_CAUSE,
