@@ -7,12 +7,14 @@ from uuid import UUID
 
 import pytest
 from django.db import NotSupportedError, ProgrammingError, connection, transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agentstate.postgresql.base import PREPARED_AFTER
 from sessions_app.actions.base import lock
+from sessions_app.finding import inbox_counts
+from sessions_app.finding.inbox_states import Condition, Matches
 from sessions_app.finding.keys import in_list, listed
 from sessions_app.models import Event, Session, SessionTag
 from sessions_app.models.compiled import compiled, planned_anew
@@ -85,6 +87,20 @@ def test_a_query_whose_plan_depends_on_its_values_is_compiled_once_and_not_prepa
         assert str(session.pk) in query["sql"]
     assert len(named._kept) == 1
     assert not [row for row in prepared("SELECT") if "%!" in row[0]]
+
+
+def test_the_lines_of_ones_own_sessions_are_counted_by_one_statement_whichever_these_are_and_of_any_tool() -> (
+    None
+):
+    anna = builders.user("supervisor", "anna")
+    now = timezone.now()
+    for number in range(ENOUGH):
+        builders.in_doubt(assignee=anna)
+        for tool, lines in (("issue_refund", number + 1), ("never_called", 0)):
+            condition = Condition.of(Q(assignee=anna), Matches.FEW)
+            found = inbox_counts.count_together(now, condition, tool, kinds=("doubt",), assignee=anna.pk)
+            assert found.number == lines
+    assert len([row for row in prepared("SELECT count(*)") if "'doubt'" in row[0]]) == 1
 
 
 def test_a_constant_is_part_of_the_statement_so_that_an_index_with_a_condition_is_used() -> None:

@@ -85,8 +85,8 @@ def read_page(
     oldest_first: bool = True,
     limit: int | None = None,
 ) -> Entries:
-    """One page of the kinds. One query for each, two more for each of `OF_TOOLS` with a filter of several fields, and
-    one more for each of `BY_CAUSE` that has lines.
+    """One page of the kinds. One query for each, two more for each of `OF_TOOLS` with a filter of several fields, one
+    more for each of `BY_CAUSE` that has lines, and that of `Condition.found_calls`.
 
     :param tool: Only calls of this tool, and so only the kinds `OF_TOOLS`.
     :param after: The cursor that the page before gave, in the same order; an invalid one gives the first page.

@@ -1,4 +1,4 @@
-"""How many lines the inbox has, of each kind or together. Each is one query.
+"""How many lines the inbox has, of each kind or together. Each is one query, and that of `Condition.found_calls`.
 
 Numbers are exact up to `counting.MOST`, and where a filter is asked of each line up to a page: see
 `inbox.counted_up_to`.
@@ -37,7 +37,7 @@ def counts(
     *,
     known: Mapping[str, Count] = MappingProxyType({}),
 ) -> dict[str, Count]:
-    """How many lines there are of each kind. One query, or none; and those of `causes.read_causes` with a filter.
+    """How many lines there are of each kind. One query, or none; with a filter those of `causes.read_causes`, too.
 
     :param tool: Only calls of this tool, and so only the kinds `OF_TOOLS`.
     :param known: Of kinds that need not be counted again.

@@ -29,7 +29,9 @@ Columns = QuerySet[Any, tuple[Any, ...]]
 def first_lines(
     kind: str, now: datetime, condition: Condition | None, tool: str, *, oldest_first: bool, most: int
 ) -> Sequence[tuple[Any, ...]]:
-    """The columns of the first lines of a kind that is not listed by cause: see `columns`. At most one query."""
+    """The columns of the first lines of a kind that is not listed by cause: see `columns`. At most one query, and
+    that of `Condition.found_calls`.
+    """
     if condition is not None:
         return _that_meet(kind, now, condition, tool, oldest_first=oldest_first, most=most)
     if tool:

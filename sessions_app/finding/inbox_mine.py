@@ -53,7 +53,7 @@ def count_assigned(
     if not all(are_all for _, are_all in read):
         return None
     named = [Sent(keys) if keys is not None else None for keys, _ in read]
-    selects = [select for kind in kinds for select in _lines(kind, now, tool, *named)]
+    selects = [select for kind in kinds for select in _lines(kind, now, Sent(tool), *named)]
     return count_of_all(selects, prepared=True).or_more(condition.is_cut)
 
 
