@@ -73,7 +73,7 @@ class WorkerThreads:
     def gives_way(self, task: RunningTask | None) -> bool:
         """Whether the session of this task has to give way, so that a reserved thread is free again.
 
-        Says so for no more sessions than there are too many. Whoever is told so ends: the answer stays.
+        Says so for no more sessions than there are too many, and again for the same ones while too many tasks run.
         """
         if task is None or not self.reserved or len(self._running) <= self.ordinary:
             return False
