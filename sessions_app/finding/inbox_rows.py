@@ -3,6 +3,8 @@
 How PostgreSQL is asked for them depends on how many sessions meet it. The lines by cause are those of `finding.causes`.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from operator import or_
@@ -51,66 +53,89 @@ def approvals(now: datetime, condition: Condition | None, tool: str = "") -> lis
     of_tool = Q(call__tool=tool) if tool else Q()
     if condition is None:
         return [open_approvals(now).filter(of_tool)]
-    stopped = condition.stopped
-    since = condition.since if stopped.matches is Matches.MANY else None
-    rows = _undecided(now).filter(of_tool)
-    in_order: list[Part] = []
-    if stopped.matches is Matches.MANY:
-        each = open_approvals(now, stopped.where).filter(of_tool)
-        if since is None:
-            return [each]
-        in_order, rows = [each.filter(asked_at__gte=since)], rows.filter(asked_at__lt=since)
-    branch = _column(_BRANCH_OF_REQUEST)
-    found = condition.found_calls()
-    if found is not None:
-        if found[APPROVAL] is None:
-            return in_order or [Approval.objects.none()]
-        rows = rows.filter(in_list(found[APPROVAL]))
-    elif since is not None:
-        rows = rows.filter(session__in=_stopped_since(since).values("pk"))
-    else:
-        # A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet the condition.
-        rows = rows.filter(session__in=stopped.sessions(IS_STOPPED))
-        is_shown, check = _ON_CURRENT_BRANCH, (_IS_OF_CURRENT_BRANCH, ())
-        if stopped.last:
-            is_shown &= Q(session__in=Session.objects.filter(stopped.last))
-            check = _is_shown_by(stopped.last, Q(pk=_column("of_session")), branch=branch)
-        return [SortedFirst(rows, is_shown, _COLUMNS_OF_REQUEST, check)]
-    asked = stopped.where & stopped.last
-    is_shown = _ON_CURRENT_BRANCH & Q(session__in=Session.objects.filter(asked, IS_STOPPED))
-    check = _is_shown_by(asked, Q(pk=_column("of_session")), branch=branch)
-    return [*in_order, SortedFirst(rows, is_shown, _COLUMNS_OF_REQUEST, check)]
+    where = condition.stopped.where
+    rows = calls_of_any_session(APPROVAL, now, tool)
+    return _parts(_REQUESTS, condition, rows, lambda: open_approvals(now, where).filter(of_tool))
 
 
 def doubts(condition: Condition | None, tool: str = "") -> list[Part]:
     of_tool = Q(tool=tool) if tool else Q()
     if condition is None:
         return [calls_in_doubt().filter(of_tool)]
+    where = condition.stopped.where
+    rows = _in_doubt().filter(of_tool)
+    return _parts(_DOUBTS, condition, rows, lambda: calls_in_doubt(where).filter(of_tool))
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """How the calls of a kind are asked for.
+
+    since: the column that says since when a call is in the inbox.
+    of: Which calls are of the sessions.
+    checked: Those of the rows that are of the current branch of a session that waits or is paused, and that meets the
+        condition; without one the rows are of such sessions already.
+    """
+
+    kind: str
+    since: str
+    of: Callable[[QuerySet[Session]], Q]
+    checked: Callable[[QuerySet[Any], Q | None], Part]
+
+
+def _parts(
+    calls: _Calls, condition: Condition, rows: QuerySet[Any], each: Callable[[], QuerySet[Any]]
+) -> list[Part]:
+    """
+    :param rows: The calls of any session.
+    :param each: The lines, each asked for its session in their order.
+    """
     stopped = condition.stopped
     since = condition.since if stopped.matches is Matches.MANY else None
-    rows = _in_doubt().filter(of_tool)
     in_order: list[Part] = []
     if stopped.matches is Matches.MANY:
-        each = calls_in_doubt(stopped.where).filter(of_tool)
         if since is None:
-            return [each]
-        in_order, rows = [each.filter(started_at__gte=since)], rows.filter(started_at__lt=since)
+            return [each()]
+        in_order = [each().filter((f"{calls.since}__gte", since))]
+        rows = rows.filter((f"{calls.since}__lt", since))
+    asked: Q | None = stopped.where & stopped.last
     found = condition.found_calls()
-    asked = stopped.where & stopped.last
     if found is not None:
-        if found[DOUBT] is None:
-            return in_order or [ToolCall.objects.none()]
-        rows = rows.filter(in_list(found[DOUBT]))
+        keys = found[calls.kind]
+        if keys is None:
+            return in_order or [rows.none()]
+        rows = rows.filter(in_list(keys))
     elif since is not None:
-        rows = rows.filter(branch__in=_stopped_since(since).values("branch"))
+        rows = rows.filter(calls.of(_stopped_since(since)))
     else:
-        rows = rows.filter(branch__in=stopped.sessions(IS_STOPPED).values("branch"))
-        if not stopped.last:
-            return [rows]
-        asked = stopped.last
+        # A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet the condition.
+        rows = rows.filter(calls.of(stopped.sessions(IS_STOPPED)))
+        asked = stopped.last or None
+    return [*in_order, calls.checked(rows, asked)]
+
+
+def _checked_requests(rows: QuerySet[Any], asked: Q | None) -> Part:
+    is_shown, check = _ON_CURRENT_BRANCH, (_IS_OF_CURRENT_BRANCH, ())
+    if asked is not None:
+        is_shown &= Q(session__in=Session.objects.filter(asked, IS_STOPPED))
+        check = _is_shown_by(asked, Q(pk=_column("of_session")), branch=_column(_BRANCH_OF_REQUEST))
+    return SortedFirst(rows, is_shown, _COLUMNS_OF_REQUEST, check)
+
+
+def _checked_doubts(rows: QuerySet[Any], asked: Q | None) -> Part:
+    if asked is None:
+        return rows
     are_asked = Q(branch__in=Session.objects.filter(asked, IS_STOPPED).values("branch"))
     check = _is_shown_by(asked, branch=_column("of_branch"))
-    return [*in_order, SortedFirst(rows, are_asked, {"of_branch": "branch_id"}, check)]
+    return SortedFirst(rows, are_asked, {"of_branch": "branch_id"}, check)
+
+
+_REQUESTS = _Calls(
+    APPROVAL, "asked_at", lambda sessions: Q(session__in=sessions.values("pk")), _checked_requests
+)
+_DOUBTS = _Calls(
+    DOUBT, "started_at", lambda sessions: Q(branch__in=sessions.values("branch")), _checked_doubts
+)
 
 
 def _stopped_since(since: datetime) -> QuerySet[Session]:
