@@ -1,16 +1,54 @@
-"""All tables at once, for a new database: 0001 to 0021 take it three times as long.
+"""All tables at once, for a new database: 0001 to 0043 take it ten times as long.
 
-A database that has some of these migrations already goes on with them, one by one.
+A database that has some of these migrations already goes on with them, one by one. Each one behind 0043 takes a new
+database 20 to 200 ms more: once they are many, a new migration like this one replaces them too.
 """
+
+from importlib import import_module
+from itertools import chain
+from typing import Any
 
 import django.db.models.deletion
 import django.utils.timezone
+from django.apps.registry import Apps
 from django.conf import settings
 from django.db import migrations, models
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
 import sessions_app.models.session
-from sessions_app.migrations import _search_tables, _title_trigrams
+import sessions_app.models.totals
 from sessions_app.migrations._all_tables import CreateTables
+
+# Those that add to the tables what no model has. What others run changes rows, and there are none.
+_WITH_CODE = (
+    "0002_search",
+    "0017_title_trigrams",
+    "0026_large_lists",
+    "0031_open_customers",
+    "0033_marks_of_pairs",
+    "0034_session_states",
+    "0036_shown_names",
+    "0040_session_facets",
+    "0041_spaces_of_titles",
+    "0042_words_by_age",
+    "0043_pending_entries",
+)
+
+
+def _operations() -> list[Any]:
+    of_each = [import_module(f"sessions_app.migrations.{name}").Migration.operations for name in _WITH_CODE]
+    return [each for each in chain(*of_each) if isinstance(each, migrations.RunPython)]
+
+
+def _run(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    """What these migrations run, in their order. As one operation: Django draws up all models before each."""
+    for operation in _operations():
+        operation.code(apps, schema_editor)
+
+
+def _undo(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    for operation in reversed(_operations()):
+        operation.reverse_code(apps, schema_editor)
 
 
 class Migration(migrations.Migration):
@@ -38,6 +76,28 @@ class Migration(migrations.Migration):
         ("sessions_app", "0019_semantic_cache"),
         ("sessions_app", "0020_agent_status_index"),
         ("sessions_app", "0021_filter_by_people"),
+        ("sessions_app", "0022_search_without_instructions"),
+        ("sessions_app", "0023_changed_agents"),
+        ("sessions_app", "0024_failed_sessions"),
+        ("sessions_app", "0025_words_of_customers"),
+        ("sessions_app", "0026_large_lists"),
+        ("sessions_app", "0027_totals_without_names"),
+        ("sessions_app", "0028_values_of_calls"),
+        ("sessions_app", "0029_event_session_index"),
+        ("sessions_app", "0030_tag_indexes"),
+        ("sessions_app", "0031_open_customers"),
+        ("sessions_app", "0032_phase_at_rest"),
+        ("sessions_app", "0033_marks_of_pairs"),
+        ("sessions_app", "0034_session_states"),
+        ("sessions_app", "0035_branches_by_status"),
+        ("sessions_app", "0036_shown_names"),
+        ("sessions_app", "0037_causes_of_what_is_shown"),
+        ("sessions_app", "0038_phase_of_ended"),
+        ("sessions_app", "0039_handled_requests"),
+        ("sessions_app", "0040_session_facets"),
+        ("sessions_app", "0041_spaces_of_titles"),
+        ("sessions_app", "0042_words_by_age"),
+        ("sessions_app", "0043_pending_entries"),
     ]
 
     dependencies = [
@@ -333,7 +393,7 @@ class Migration(migrations.Migration):
                             models.UUIDField(
                                 blank=True,
                                 editable=False,
-                                help_text="The first session of its line of forks; empty while it has no fork and is none.",
+                                help_text="The oldest of the sessions that forks connect, directly or through others; empty without a fork.",
                                 null=True,
                             ),
                         ),
@@ -417,14 +477,6 @@ class Migration(migrations.Migration):
                             models.Index(fields=["status", "next_run_at"], name="session_due"),
                             models.Index(fields=["status", "lease_expires_at"], name="session_lost"),
                             models.Index(
-                                fields=["status", "-updated_at", "-id"], name="session_status_recent"
-                            ),
-                            models.Index(
-                                condition=models.Q(("phase", "error"), ("status", "idle")),
-                                fields=["-updated_at", "-id"],
-                                name="session_failed",
-                            ),
-                            models.Index(
                                 condition=models.Q(("failure__isnull", False)),
                                 fields=["failure", "updated_at", "id"],
                                 name="session_failure",
@@ -434,6 +486,16 @@ class Migration(migrations.Migration):
                                 condition=models.Q(("line__isnull", False)),
                                 fields=["line"],
                                 name="session_line",
+                            ),
+                            models.Index(
+                                condition=models.Q(("waiting_for", "changed")),
+                                fields=["failure", "updated_at", "id"],
+                                name="session_changed",
+                            ),
+                            models.Index(
+                                condition=models.Q(("has_failed", True)),
+                                fields=["-updated_at", "-id"],
+                                name="session_failed",
                             ),
                         ],
                         "constraints": [
@@ -746,7 +808,7 @@ class Migration(migrations.Migration):
                                 null=True,
                             ),
                         ),
-                        ("totals", models.JSONField(blank=True, default=dict)),
+                        ("totals", sessions_app.models.totals.TotalsField(blank=True, default=dict)),
                         ("definition", models.CharField(blank=True, default="", max_length=64)),
                         ("created_at", models.DateTimeField(default=django.utils.timezone.now)),
                         (
@@ -830,7 +892,7 @@ class Migration(migrations.Migration):
                             models.CharField(
                                 blank=True,
                                 default="",
-                                help_text="The person who wrote it, if one of the staff did.",
+                                help_text="The person who typed it in, if one of the staff did.",
                                 max_length=150,
                             ),
                         ),
@@ -842,6 +904,14 @@ class Migration(migrations.Migration):
                                 on_delete=django.db.models.deletion.CASCADE,
                                 related_name="%(class)ss",
                                 to="sessions_app.branch",
+                            ),
+                        ),
+                        (
+                            "from_customer",
+                            models.BooleanField(
+                                db_default=False,
+                                default=False,
+                                help_text="The customer's words, which the author typed in.",
                             ),
                         ),
                     ],
@@ -901,6 +971,16 @@ class Migration(migrations.Migration):
                         ],
                     },
                 ),
+                migrations.AddField(
+                    model_name="modelcall",
+                    name="branch",
+                    field=models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="%(class)ss",
+                        to="sessions_app.branch",
+                    ),
+                ),
                 migrations.CreateModel(
                     name="SavedView",
                     fields=[
@@ -949,6 +1029,76 @@ class Migration(migrations.Migration):
                     ],
                 ),
                 migrations.CreateModel(
+                    name="ShownName",
+                    fields=[
+                        (
+                            "session",
+                            models.OneToOneField(
+                                on_delete=django.db.models.deletion.CASCADE,
+                                primary_key=True,
+                                related_name="shown_name",
+                                serialize=False,
+                                to="sessions_app.session",
+                            ),
+                        ),
+                        ("title", models.TextField()),
+                        ("customer", models.TextField()),
+                    ],
+                ),
+                migrations.AddField(
+                    model_name="session",
+                    name="branch",
+                    field=models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.RESTRICT,
+                        related_name="+",
+                        to="sessions_app.branch",
+                    ),
+                ),
+                migrations.AddField(
+                    model_name="session",
+                    name="forked_from",
+                    field=models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.RESTRICT,
+                        related_name="forks",
+                        to="sessions_app.checkpoint",
+                    ),
+                ),
+                migrations.AddField(
+                    model_name="session",
+                    name="has_failed",
+                    field=models.GeneratedField(
+                        db_persist=True,
+                        expression=models.ExpressionWrapper(
+                            models.Q(("phase", "error"), ("status", "idle")), models.BooleanField()
+                        ),
+                        output_field=models.BooleanField(),
+                    ),
+                ),
+                migrations.AddField(
+                    model_name="session",
+                    name="phase_at_rest",
+                    field=models.GeneratedField(
+                        db_persist=True,
+                        expression=models.Case(
+                            models.When(
+                                models.Q(
+                                    models.Q(("status", "running"), _negated=True),
+                                    models.Q(
+                                        ("phase__in", ["done", "error"]),
+                                        ("status", "idle"),
+                                        _negated=True,
+                                    ),
+                                ),
+                                then=models.F("phase"),
+                            )
+                        ),
+                        output_field=models.CharField(max_length=12),
+                    ),
+                ),
+                migrations.CreateModel(
                     name="InboxMessage",
                     fields=[
                         (
@@ -985,10 +1135,39 @@ class Migration(migrations.Migration):
                                 to="sessions_app.session",
                             ),
                         ),
+                        (
+                            "from_customer",
+                            models.BooleanField(
+                                db_default=False,
+                                default=False,
+                                help_text="The customer's words, which the author typed in.",
+                            ),
+                        ),
                     ],
                     options={
                         "ordering": ["id"],
                     },
+                ),
+                migrations.CreateModel(
+                    name="HandledRequest",
+                    fields=[
+                        ("id", models.UUIDField(primary_key=True, serialize=False)),
+                        (
+                            "digest",
+                            models.CharField(
+                                help_text="Of all that was asked: it tells a repetition from misuse.",
+                                max_length=64,
+                            ),
+                        ),
+                        (
+                            "session",
+                            models.ForeignKey(
+                                on_delete=django.db.models.deletion.CASCADE,
+                                related_name="+",
+                                to="sessions_app.session",
+                            ),
+                        ),
+                    ],
                 ),
                 migrations.CreateModel(
                     name="Event",
@@ -1036,6 +1215,7 @@ class Migration(migrations.Migration):
                         (
                             "session",
                             models.ForeignKey(
+                                db_index=False,
                                 on_delete=django.db.models.deletion.CASCADE,
                                 related_name="events",
                                 to="sessions_app.session",
@@ -1122,6 +1302,15 @@ class Migration(migrations.Migration):
                         ],
                     },
                 ),
+                migrations.AddField(
+                    model_name="branch",
+                    name="session",
+                    field=models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="branches",
+                        to="sessions_app.session",
+                    ),
+                ),
                 migrations.CreateModel(
                     name="Allowance",
                     fields=[
@@ -1162,6 +1351,7 @@ class Migration(migrations.Migration):
                         (
                             "session",
                             models.ForeignKey(
+                                db_index=False,
                                 on_delete=django.db.models.deletion.CASCADE,
                                 related_name="tags",
                                 to="sessions_app.session",
@@ -1169,7 +1359,7 @@ class Migration(migrations.Migration):
                         ),
                     ],
                     options={
-                        "indexes": [models.Index(fields=["name"], name="tag_name")],
+                        "indexes": [models.Index(fields=["name", "session"], name="tag_sessions")],
                         "constraints": [models.UniqueConstraint(fields=("session", "name"), name="tag_once")],
                     },
                 ),
@@ -1257,6 +1447,13 @@ class Migration(migrations.Migration):
                                 on_delete=django.db.models.deletion.CASCADE,
                                 related_name="%(class)ss",
                                 to="sessions_app.branch",
+                            ),
+                        ),
+                        (
+                            "call_at",
+                            models.BigIntegerField(
+                                help_text="The position of the tool call whose result holds the value.",
+                                null=True,
                             ),
                         ),
                     ],
@@ -1380,14 +1577,14 @@ class Migration(migrations.Migration):
                                 name="toolcall_failed",
                             ),
                             models.Index(
-                                condition=models.Q(("status", "doubt")),
-                                fields=["started_at", "id"],
-                                name="toolcall_doubt",
-                            ),
-                            models.Index(
                                 condition=models.Q(("copy_of__isnull", False)),
                                 fields=["copy_of"],
                                 name="toolcall_copies",
+                            ),
+                            models.Index(
+                                condition=models.Q(("status", "doubt")),
+                                fields=["started_at", "id", "branch"],
+                                name="toolcall_doubt",
                             ),
                         ],
                         "constraints": [
@@ -1554,7 +1751,18 @@ class Migration(migrations.Migration):
                     ],
                     options={
                         "ordering": ["asked_at"],
-                        "indexes": [models.Index(fields=["decision", "asked_at"], name="approval_open")],
+                        "indexes": [
+                            models.Index(
+                                condition=models.Q(("decision", ""), ("expires_at__isnull", False)),
+                                fields=["expires_at"],
+                                name="approval_expiring",
+                            ),
+                            models.Index(
+                                condition=models.Q(("decision", "")),
+                                fields=["asked_at", "id", "session", "call", "expires_at"],
+                                name="approval_open",
+                            ),
+                        ],
                         "constraints": [
                             models.CheckConstraint(
                                 condition=models.Q(
@@ -1569,46 +1777,6 @@ class Migration(migrations.Migration):
                             )
                         ],
                     },
-                ),
-                migrations.AddField(
-                    model_name="modelcall",
-                    name="branch",
-                    field=models.ForeignKey(
-                        db_index=False,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="%(class)ss",
-                        to="sessions_app.branch",
-                    ),
-                ),
-                migrations.AddField(
-                    model_name="session",
-                    name="branch",
-                    field=models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.RESTRICT,
-                        related_name="+",
-                        to="sessions_app.branch",
-                    ),
-                ),
-                migrations.AddField(
-                    model_name="session",
-                    name="forked_from",
-                    field=models.ForeignKey(
-                        blank=True,
-                        null=True,
-                        on_delete=django.db.models.deletion.RESTRICT,
-                        related_name="forks",
-                        to="sessions_app.checkpoint",
-                    ),
-                ),
-                migrations.AddField(
-                    model_name="branch",
-                    name="session",
-                    field=models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="branches",
-                        to="sessions_app.session",
-                    ),
                 ),
                 migrations.AddField(
                     model_name="reusablereply",
@@ -1633,6 +1801,20 @@ class Migration(migrations.Migration):
                         fields=("branch", "position"), name="modelcall_position_once"
                     ),
                 ),
+                migrations.AddIndex(
+                    model_name="session",
+                    index=models.Index(
+                        fields=["status", "-updated_at", "-id", "branch"], name="session_status_recent"
+                    ),
+                ),
+                migrations.AddIndex(
+                    model_name="session",
+                    index=models.Index(
+                        condition=models.Q(("phase_at_rest__isnull", False)),
+                        fields=["phase_at_rest", "status", "id", "branch", "failure"],
+                        name="session_phase_at_rest",
+                    ),
+                ),
                 migrations.AddConstraint(
                     model_name="branch",
                     constraint=models.UniqueConstraint(
@@ -1641,6 +1823,5 @@ class Migration(migrations.Migration):
                 ),
             ]
         ),
-        migrations.RunPython(_search_tables.create, _search_tables.drop),
-        migrations.RunPython(_title_trigrams.create, _title_trigrams.drop),
+        migrations.RunPython(_run, _undo),
     ]
