@@ -135,6 +135,28 @@ def test_an_estimate_costs_the_same_for_many_sessions(actor, django_assert_num_q
         )
 
 
+@pytest.mark.parametrize("kind", ["pause", "resume", "cancel", "assign"])
+def test_the_estimate_has_of_each_session_what_the_action_says_of_it_alone(actor, kind):
+    builders.agent("claims")
+    builders.agent("letters", problem="It cannot be built.")
+    for build in builders.STATES.values():
+        for agent in ("claims", "letters", "nobody's"):
+            build(agent_key=agent)
+    later = timezone.now() + timedelta(hours=1)
+    Session.objects.filter(status="queued", agent="letters").update(next_run_at=later)
+    alone: dict[str, list[Session]] = {}
+    for session in Session.objects.order_by("pk"):
+        alone.setdefault(ACTIONS[kind].impossible(session), []).append(session)
+    estimate = actions.bulk_estimate(actor=actor, kind=kind, chosen=actions.bulk_chosen(sessions=ALL))
+    assert estimate.possible == len(alone.pop("", []))
+    assert {refusal.why: (refusal.number, refusal.examples) for refusal in estimate.refused} == {
+        why: (len(sessions), sessions[:5]) for why, sessions in alone.items()
+    }
+    shown = [(each.title, each.agent) for refusal in estimate.refused for each in refusal.examples]
+    expected = [(each.title, each.agent) for refusal in estimate.refused for each in alone[refusal.why][:5]]
+    assert shown == expected
+
+
 def test_more_or_fewer_sessions_than_expected_are_not_touched(actor):
     builders.queued()
     with pytest.raises(Moved, match="The list had 2 sessions and now has 1"):
