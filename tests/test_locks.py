@@ -447,7 +447,7 @@ def test_postgresql_ends_a_transaction_also_after_many_rows_were_inserted() -> N
     def insert_words() -> None:
         with run.transaction():
             pid = let_idle_transactions_end_at_once()
-            index.add(Message, 0, 0, index.prepared([(1, ["hi"]), (2, ["ho"])]), [])
+            index.add(Message, 0, 0, index.prepared([(1, ["hi"]), (2, ["ho"])]), index.prepared([]))
             stand_still(pid)
 
     for insert in (insert_messages, insert_words):

@@ -117,10 +117,10 @@ def long_session(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator
             cursor.execute("SELECT id, text FROM sessions_app_message WHERE role <> 'tool'")
             docs = [(key, words_of(text)) for key, text in cursor.fetchall()]
             index = search_index._Postgres()
-            index.add(Message, 0, 0, index.prepared(docs), [])
+            index.add(Message, 0, 0, index.prepared(docs), index.prepared([]))
             mask = Mask.configured()
             texts = [(call.pk, words_of(call_text(call, mask))) for call in ToolCall.objects.iterator()]
-            index.add(ToolCall, 0, 0, index.prepared(texts), [])
+            index.add(ToolCall, 0, 0, index.prepared(texts), index.prepared([]))
             search_masking.store()
         large_tables()
         yield Session.objects.latest("position")
@@ -628,7 +628,24 @@ def test_the_search_looks_for_calls_that_have_ended_among_the_open_ones_only(
 ) -> None:
     with django_db_blocker.unblock():
         with captured() as queries:
-            search_index._Postgres().open_calls()
+            search_index._Postgres().ended_calls()
+        assert wasteful(queries) == []
+
+
+def test_the_search_looks_at_no_other_calls_where_many_are_open(
+    long_session: Session, django_db_blocker: Any
+) -> None:
+    calls = ToolCall._meta.db_table
+    with django_db_blocker.unblock(), undone(search_words.CALLS, calls):
+        newest_keys = [*ToolCall.objects.order_by("-pk").values_list("pk", flat=True)[:1_000]]
+        ToolCall.objects.filter(pk__in=newest_keys).update(status="planned", ended_at=None)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"UPDATE {search_words.CALLS} SET ended = false WHERE rowid = ANY(%s)", [newest_keys]
+            )
+            cursor.execute(f"ANALYZE {search_words.CALLS}, {calls}")
+        with captured() as queries:
+            assert search_index._Postgres().ended_calls() == []
         assert wasteful(queries) == []
 
 

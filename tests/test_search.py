@@ -11,6 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -642,6 +643,108 @@ def test_the_index_grows_in_batches_and_misses_nothing(index, monkeypatch):
     assert found("windscreen") == found("lookup_policy") == sessions
 
 
+def test_what_is_less_than_a_batch_takes_one_look(monkeypatch):
+    index = type(_of_this_database())
+    look, looked = index.new, []
+
+    def new(self, model):
+        looked.append(model)
+        return look(self, model)
+
+    monkeypatch.setattr(index, "new", new)
+    session = builders.done()
+    assert search_index.update() is False
+    assert looked == [Message, ToolCall]
+    assert found("windscreen") == found("lookup_policy") == {session}
+
+
+def _of_this_database():
+    return search_index._Sqlite() if connection.vendor == "sqlite" else search_index._Postgres()
+
+
+def _still_open():
+    """The calls that are indexed as such that have not ended, by the keys of their rows in the index."""
+    sql = "SELECT rowid FROM sessions_app_open_call_words"
+    if connection.vendor == "postgresql":
+        sql = "SELECT rowid FROM sessions_app_call_words WHERE NOT ended"
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return {key for (key,) in cursor.fetchall()}
+
+
+def test_ended_calls_are_indexed_again_in_batches_and_none_is_left(index, monkeypatch):
+    for each in (search_index._Sqlite, search_index._Postgres):
+        monkeypatch.setattr(each, "closed", 2)
+    sessions = {builders.waiting_for_approval() for _ in range(5)}
+    index()
+    assert len(_still_open()) == 5
+    ToolCall.objects.filter(status="planned").update(
+        status="rejected", ended_at=timezone.now(), error="too late"
+    )
+    assert search_index.update() is False
+    assert _still_open() == set()
+    assert found("too late") == sessions
+
+
+def test_a_call_that_is_not_read_yet_stays_in_the_index_as_it_was(index, monkeypatch):
+    monkeypatch.setattr(search_index, "_READ_AT_ONCE", 1)
+    monkeypatch.setattr(search_index, "_ENOUGH_CHARACTERS", 1)
+    sessions = {builders.waiting_for_approval() for _ in range(2)}
+    index()
+    ToolCall.objects.filter(status="planned").update(status="rejected", ended_at=timezone.now())
+    assert search_index._close_calls(_of_this_database()) is True
+    assert len(_still_open()) == 1
+    assert found("issue_refund") == sessions
+
+
+def test_an_open_call_that_is_deleted_leaves_the_index(index):
+    session = builders.waiting_for_approval()
+    index()
+    assert len(_still_open()) == 1
+    session.approvals.all().delete()
+    ToolCall.objects.filter(status="planned").delete()
+    index()
+    assert _still_open() == set()
+
+
+def test_an_ended_call_is_left_to_the_next_look_where_the_index_was_emptied_meanwhile(index, monkeypatch):
+    session = builders.waiting_for_approval()
+    index()
+    ToolCall.objects.filter(status="planned").update(status="rejected", ended_at=timezone.now())
+    connection.check_constraints()  # else PostgreSQL cannot empty the tables in the transaction of this test
+    may_add = search_masking.may_add
+
+    def emptied():
+        search_index.rebuild()
+        return may_add()
+
+    monkeypatch.setattr(search_masking, "may_add", emptied)
+    assert search_index._close_calls(_of_this_database()) is False
+    monkeypatch.undo()
+    assert found("issue_refund") == set()
+    index()
+    assert found("issue_refund") == {session}
+
+
+def test_it_looks_again_where_another_process_was_faster(index, monkeypatch):
+    history = builders.asked()
+    read, begun = search_index._read, list[bool]()
+
+    def read_meanwhile(keys, texts_of):
+        found_texts = read(keys, texts_of)
+        if not begun:
+            begun.append(True)
+            search_index.update()  # by another process
+            history.user("And the cellar is wet.")
+        return found_texts
+
+    monkeypatch.setattr(search_index, "_read", read_meanwhile)
+    history.user("My roof leaks.")
+    assert search_index._add_messages(_of_this_database()) is (connection.vendor == "sqlite")
+    index()
+    assert found("roof") == found("cellar") == {history.session}
+
+
 def test_adding_again_changes_nothing(index):
     session = builders.done()
     index()
@@ -681,6 +784,29 @@ if connection.vendor == "postgresql":
         index()
         assert found("roof") == {history.session}
 
+    def test_to_index_ended_calls_again_takes_as_many_statements_for_many_as_for_one(index):
+        def statements(number):
+            sessions = [builders.waiting_for_approval() for _ in range(number)]
+            index()
+            ToolCall.objects.filter(status="planned").update(status="rejected", ended_at=timezone.now())
+            with CaptureQueriesContext(connection) as captured:
+                index()
+            for session in sessions:
+                assert marked(session, "issue_refund") == [["issue_refund"]]
+            return len(captured)
+
+        assert statements(1) == statements(8)
+
+    def test_rows_are_added_in_the_order_of_their_keys_whether_or_not_they_have_ended():
+        """Two processes may add the same ones: neither waits for a row of the other while that waits for its own."""
+        search_index.rebuild()  # the rows stand in their table in the order in which they are added
+        index = search_index._Postgres()
+        ended, still_open = ([(key, ["roof"]) for key in keys] for keys in ([4, -4, 2], [3, 1]))
+        index.add(ToolCall, 0, 0, index.prepared(ended), index.prepared(still_open))
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT rowid, ended FROM sessions_app_call_words ORDER BY ctid")
+            assert cursor.fetchall() == [(-4, True), (1, False), (2, True), (3, False), (4, True)]
+
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
@@ -696,8 +822,15 @@ def test_two_processes_may_add_at_the_same_time(monkeypatch):
     for session in sessions:
         assert marked(session, "issue_refund") == [["issue_refund"]]
     ToolCall.objects.filter(status="planned").update(status="rejected", ended_at=timezone.now())
-    assert search_index.update() is False
+    monkeypatch.undo()
+    threads = [threading.Thread(target=_update_in_thread) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert found("issue_refund") == sessions
+    for session in sessions:
+        assert marked(session, "issue_refund") == [["issue_refund"]]
 
 
 def _update_in_thread():

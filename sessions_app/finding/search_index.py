@@ -13,7 +13,8 @@ the negative key.
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress
+from operator import concat
 from typing import Any, Protocol, Self
 
 from django.db import connection, transaction
@@ -72,6 +73,9 @@ class _Text:
 def update(seconds: float = 1.0) -> bool:
     """Add new rows, in short transactions, for about so many seconds. Returns whether there are more.
 
+    What is written meanwhile is left for the next call, unless there is a whole batch of it: each look for new rows
+    takes as long as some hundred rows.
+
     An index of which no masking is stored is empty, or an earlier version has made it of whole texts only.
     """
     end = time.monotonic() + seconds
@@ -81,6 +85,7 @@ def update(seconds: float = 1.0) -> bool:
         rebuild()
     elif unknown:
         search_masking.store()
+    # Each of them returns whether there may be more.
     while _add_messages(index) | _add_calls(index) | _close_calls(index) | _add_names(index):
         if time.monotonic() > end:
             return True
@@ -109,7 +114,7 @@ class _Index(Protocol):
     """How many rows are added in one transaction."""
 
     closed: int
-    """How many calls are indexed again in one transaction, by a statement or two for each."""
+    """How many calls are indexed again in one transaction."""
 
     late: int
     """How many keys behind the mark may have been committed later than those before it."""
@@ -123,13 +128,14 @@ class _Index(Protocol):
     def prepared(self, docs: Iterable[Doc]) -> Prepared:
         """What `add` and `close` take. Takes its time, and so is called before the transaction begins."""
 
-    def add(self, model: type[Model], mark: int, upto: int, ended: Prepared, still_open: Prepared) -> None:
-        """Add the documents, and move the mark to ``upto``."""
+    def add(self, model: type[Model], mark: int, upto: int, ended: Prepared, still_open: Prepared) -> bool:
+        """Add the documents, and move the mark to ``upto``. Returns False if another process was faster."""
 
-    def open_calls(self) -> list[int]: ...
+    def ended_calls(self) -> list[int]:
+        """The next calls that were indexed before they had ended, and have, or were deleted. One query."""
 
-    def close(self, pk: int, docs: Prepared) -> None:
-        """Index an ended call with its result, or drop one that was deleted. Does nothing if that is done already."""
+    def close(self, keys: Sequence[int], docs: Prepared) -> None:
+        """Index ended calls with their results, and drop those that were deleted. What is done already is left."""
 
 
 class _Sqlite:
@@ -151,17 +157,20 @@ class _Sqlite:
     def prepared(self, docs: Iterable[Doc]) -> Prepared:
         return [(pk, " ".join(words)) for pk, words in docs]
 
-    def add(self, model: type[Model], mark: int, upto: int, ended: Prepared, still_open: Prepared) -> None:
-        if _move_mark(model, mark, upto):
+    def add(self, model: type[Model], mark: int, upto: int, ended: Prepared, still_open: Prepared) -> bool:
+        is_first = _move_mark(model, mark, upto)
+        if is_first:
             self._insert(MESSAGES if model is Message else CALLS, ended)
             self._insert(OPEN_CALLS, still_open)
+        return is_first
 
-    def open_calls(self) -> list[int]:
-        return _column(f"SELECT rowid FROM {OPEN_CALLS} WHERE rowid > 0")  # noqa: S608
+    def ended_calls(self) -> list[int]:
+        return _ended_calls(OPEN_CALLS, "found.rowid > 0", self.closed)
 
-    def close(self, pk: int, docs: Prepared) -> None:
-        if _execute(f"DELETE FROM {OPEN_CALLS} WHERE rowid IN (%s, %s)", [pk, -pk]):  # noqa: S608
-            self._insert(CALLS, docs)
+    def close(self, keys: Sequence[int], docs: Prepared) -> None:
+        delete = f"DELETE FROM {OPEN_CALLS} WHERE rowid IN (%s, %s)"  # noqa: S608
+        closed = {pk for pk in keys if _execute(delete, [pk, -pk])}
+        self._insert(CALLS, [doc for doc in docs if abs(doc[0]) in closed])
 
     def _insert(self, table: str, docs: Prepared) -> None:
         if docs:
@@ -194,80 +203,71 @@ class _Postgres:
         rows = [
             (pk, _tsvector(words), f"{{{','.join(map(str, sorted(marks_of(words))))}}}") for pk, words in docs
         ]
-        return [list(column) for column in zip(*rows, strict=True)]
+        return [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
 
-    def add(self, model: type[Model], mark: int, upto: int, ended: Prepared, still_open: Prepared) -> None:
+    def add(self, model: type[Model], mark: int, upto: int, ended: Prepared, still_open: Prepared) -> bool:
         if upto > mark:
             _move_mark(model, mark, upto)
-        if model is Message:
-            self._insert(MESSAGES, "rowid, words, marks", "", ended)
-            return
-        self._insert_calls(ended, ended=True)
-        self._insert_calls(still_open, ended=False)
+        self._insert(_table(model), ended, still_open)
+        return True
 
-    def open_calls(self) -> list[int]:
-        return _column(f"SELECT rowid FROM {CALLS} WHERE NOT ended AND rowid > 0")  # noqa: S608
+    def ended_calls(self) -> list[int]:
+        return _ended_calls(CALLS, "found.rowid > 0 AND NOT found.ended", self.closed)
 
-    def close(self, pk: int, docs: Prepared) -> None:
-        if _execute(f"DELETE FROM {CALLS} WHERE rowid IN (%s, %s) AND NOT ended", [pk, -pk]):  # noqa: S608
-            self._insert_calls(docs, ended=True)
+    def close(self, keys: Sequence[int], docs: Prepared) -> None:
+        # Those that another process has closed already are there. Those of an index that was emptied since are added.
+        still_open = (
+            f"SELECT rowid FROM {CALLS} WHERE rowid = ANY(%s) AND NOT ended ORDER BY rowid FOR UPDATE"  # noqa: S608
+        )
+        delete = f"DELETE FROM {CALLS} WHERE rowid IN ({still_open}) RETURNING abs(rowid)"  # noqa: S608
+        closed = set(_column(delete, [[*keys, *(-key for key in keys)]]))
+        are_closed = [abs(pk) in closed for pk in docs[0]]
+        self._insert(CALLS, [list(compress(column, are_closed)) for column in docs], self.prepared([]))
 
-    def _insert_calls(self, docs: Prepared, *, ended: bool) -> None:
-        self._insert(CALLS, "rowid, words, marks, ended", f", {ended}", docs)
-
-    def _insert(self, table: str, columns: str, values: str, docs: Prepared) -> None:
-        """All in one statement. `values`: of the other columns."""
-        if docs:
+    def _insert(self, table: str, ended: Prepared, still_open: Prepared) -> None:
+        """All in one statement, in the order of their keys: another process may add some of them at the same time."""
+        docs = [*map(concat, ended, still_open), [True] * len(ended[0]) + [False] * len(still_open[0])]
+        is_ended = ", ended" if table == CALLS else ""
+        if docs[0]:
             _execute(
-                f"INSERT INTO {table} ({columns}) SELECT rowid, words::tsvector, marks::smallint[]{values}"  # noqa: S608
-                " FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS docs (rowid, words, marks)"
-                " ON CONFLICT DO NOTHING",
+                f"INSERT INTO {table} (rowid, words, marks{is_ended}) "  # noqa: S608
+                f"SELECT rowid, words::tsvector, marks::smallint[]{is_ended} "
+                "FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::boolean[]) AS docs (rowid, words, marks, ended) "
+                "ORDER BY rowid ON CONFLICT DO NOTHING",
                 docs,
             )
 
 
 def _add_messages(index: _Index) -> bool:
-    mark, keys = index.new(Message)
-    if keys:
-        texts, read = _read(keys, _texts_of_messages)
-        docs = index.prepared(doc for text in texts for doc in text.docs)
-        with transaction.atomic():
-            if search_masking.may_add():
-                index.add(Message, mark, keys[read - 1], docs, [])
-    return bool(keys)
+    return _add(index, Message, _texts_of_messages)
 
 
 def _add_calls(index: _Index) -> bool:
-    mark, keys = index.new(ToolCall)
-    if keys:
-        texts, read = _read(keys, _texts_of_calls)
-        ended = index.prepared(doc for text in texts if text.ended for doc in text.docs)
-        still_open = index.prepared(doc for text in texts if not text.ended for doc in text.docs)
-        with transaction.atomic():
-            if search_masking.may_add():
-                index.add(ToolCall, mark, keys[read - 1], ended, still_open)
-    return bool(keys)
+    return _add(index, ToolCall, _texts_of_calls)
+
+
+def _add(index: _Index, model: type[Model], texts_of: Callable[[Sequence[int]], Iterator[_Text]]) -> bool:
+    mark, keys = index.new(model)
+    if not keys:
+        return False
+    texts, read = _read(keys, texts_of)
+    ended = index.prepared(doc for text in texts if text.ended for doc in text.docs)
+    still_open = index.prepared(doc for text in texts if not text.ended for doc in text.docs)
+    with transaction.atomic():
+        added = search_masking.may_add() and index.add(model, mark, keys[read - 1], ended, still_open)
+    return not added or read < len(keys) or len(keys) == index.batch
 
 
 def _close_calls(index: _Index) -> bool:
-    open_keys = index.open_calls()
-    statuses = (
-        dict(ToolCall.objects.filter(pk__in=open_keys).values_list("pk", "status")) if open_keys else {}
-    )
-    ended = list(
-        islice(
-            (pk for pk in open_keys if statuses.get(pk, ENDED_CALL_STATES[0]) in ENDED_CALL_STATES),
-            index.closed,
-        )
-    )
-    if ended:
-        texts, read = _read(ended, _texts_of_calls)
-        docs = {text.pk: index.prepared(text.docs) for text in texts}
-        with transaction.atomic():
-            if search_masking.may_add():
-                for pk in ended[:read]:
-                    index.close(pk, docs.get(pk, []))
-    return bool(ended)
+    keys = index.ended_calls()
+    if not keys:
+        return False
+    texts, read = _read(keys, _texts_of_calls)
+    docs = index.prepared(doc for text in texts for doc in text.docs)
+    with transaction.atomic():
+        if may_add := search_masking.may_add():
+            index.close(keys[:read], docs)
+    return not may_add or read < len(keys) or len(keys) == index.closed
 
 
 def _add_names(index: _Index) -> bool:
@@ -275,8 +275,8 @@ def _add_names(index: _Index) -> bool:
 
 
 def _read(
-    keys: Sequence[int], texts_of: Callable[[Sequence[int]], Iterator["_Text"]]
-) -> tuple[list["_Text"], int]:
+    keys: Sequence[int], texts_of: Callable[[Sequence[int]], Iterator[_Text]]
+) -> tuple[list[_Text], int]:
     """The texts of the first rows, as many as are enough for one transaction, and of how many of the keys they are."""
     texts: list[_Text] = []
     characters = read = 0
@@ -288,18 +288,29 @@ def _read(
     return texts, read
 
 
-def _texts_of_messages(keys: Sequence[int]) -> Iterator["_Text"]:
+def _texts_of_messages(keys: Sequence[int]) -> Iterator[_Text]:
     mask = Mask.configured()
     for pk, text in Message.objects.filter(INDEXED_MESSAGES, pk__in=keys).values_list("pk", "text"):
         yield _Text.of(pk, message_text(text, mask), text)
 
 
-def _texts_of_calls(keys: Sequence[int]) -> Iterator["_Text"]:
+def _texts_of_calls(keys: Sequence[int]) -> Iterator[_Text]:
     mask = Mask.configured()
     # With the columns only that are indexed, and the status.
     for call in ToolCall.objects.filter(pk__in=keys).only("status", "tool", *CALL_FIELDS):
         ended = call.status in ENDED_CALL_STATES
         yield _Text.of(call.pk, call_text(call, mask), call_text(call, Mask.none()), ended=ended)
+
+
+def _ended_calls(table: str, are_open: str, most: int) -> list[int]:
+    """:param are_open: The condition that rows of the table are of calls that had not ended."""
+    # Looked up one by one: beside some thousand open calls, PostgreSQL would read all calls for a join.
+    status = f"(SELECT status FROM {ToolCall._meta.db_table} WHERE id = found.rowid)"  # noqa: S608
+    states = ", ".join(f"'{state}'" for state in ENDED_CALL_STATES)
+    return _column(
+        f"SELECT rowid FROM {table} found WHERE {are_open} "  # noqa: S608
+        f"AND COALESCE({status}, '{ENDED_CALL_STATES[0]}') IN ({states}) ORDER BY 1 LIMIT {most}"
+    )
 
 
 def _tsvector(words: list[str]) -> str:
@@ -327,13 +338,13 @@ def _move_mark(model: type[Model], before: int, after: int) -> bool:
     return _execute(move, [after, model._meta.model_name or "", before]) == 1
 
 
-def _execute(sql: str, params: Sequence[str | int | list[int] | list[str]] = ()) -> int:
+def _execute(sql: str, params: Sequence[Any] = ()) -> int:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return int(cursor.rowcount)
 
 
-def _column(sql: str, params: Sequence[str | int] = ()) -> list[int]:
+def _column(sql: str, params: Sequence[Any] = ()) -> list[int]:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return [row[0] for row in cursor.fetchall()]

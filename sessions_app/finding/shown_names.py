@@ -29,7 +29,8 @@ def are_present() -> Q:
 
 
 def add(most: int, late: int) -> bool:
-    """Add those of up to `most` new sessions. Two queries, and four more if there are any. Returns whether there were.
+    """Add those of up to `most` new sessions. Two queries, and four more if there are any. Returns whether there may be
+    more.
 
     Any number of processes may do so at once. The rows of the masking and of the mark are locked first, as by
     `search_index.rebuild`: where another process has moved the mark since it was read, nothing is added, and the next
@@ -64,6 +65,7 @@ def add(most: int, late: int) -> bool:
             is_moved = cursor.rowcount == 1
         if is_moved:
             ShownName.objects.bulk_create(names, ignore_conflicts=True)
+            return len(rows) == most
     return True
 
 
