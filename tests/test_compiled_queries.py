@@ -361,6 +361,8 @@ def test_conditions_that_differ_in_more_than_their_values_have_sql_of_their_own(
         (Q(status__in=(Status.PAUSED,)), Q(status__in=(Status.QUEUED,))),
         (Q(pk__in=RawSQL("SELECT %s", [1])), Q(pk__in=RawSQL("SELECT %s + 1", [1]))),
         (Q(pk__in=RawSQL("SELECT %s", [1])), Q(pk__in=RawSQL("SELECT %s", ["1"]))),
+        (Q(pk__in=RawSQL("SELECT %s", [Status.PAUSED])), Q(pk__in=RawSQL("SELECT %s", [Status.QUEUED]))),
+        (Q(pk__in=RawSQL("SELECT %s", [Status.PAUSED])), Q(pk__in=RawSQL("SELECT %s", ["paused"]))),
         (Q(opaque(Q(title="a"))), Q(opaque(~Q(title="a")))),
         (
             Q(Case(When(title="a", then=True), default=False)),

@@ -4,8 +4,10 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
 from django.db.models import Q
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.utils.formats import date_format
 
@@ -14,7 +16,7 @@ from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.workers import no_worker_for_due_sessions
 from sessions_app.finding import counting, newest, queue_numbers, queues
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.models import Approval, Phase, Session, Status, Worker
+from sessions_app.models import Approval, Phase, Session, SessionTag, Status, Worker
 from sessions_app.times import since_when
 from sessions_app.wording import age_or_date, ago, for_how_long
 from tests import builders
@@ -366,6 +368,31 @@ def test_a_live_list_gets_204_while_nothing_has_changed(desk):
     assert answer.status_code == 200
     assert "New one" in answer.content.decode()
     assert "<html" not in answer.content.decode()
+
+
+@pytest.mark.slow
+def test_a_live_list_reads_tags_only_where_it_has_changed(desk):
+    SessionTag.objects.create(session=builders.paused(), name="glass")
+    page = desk.get("/?queue=paused").content.decode()
+    assert ">glass</a>" in page
+    headers = {"HX-Request": "true"}
+    with CaptureQueriesContext(connection) as unchanged:
+        assert desk.get(poll_of(page), headers=headers).status_code == 204
+    SessionTag.objects.create(session=builders.paused(), name="water")
+    with CaptureQueriesContext(connection) as changed:
+        assert ">water</a>" in desk.get(poll_of(page), headers=headers).content.decode()
+    table = SessionTag._meta.db_table
+    assert [sum(table in query["sql"] for query in queries) for queries in (unchanged, changed)] == [0, 1]
+
+
+@pytest.mark.slow
+def test_of_a_filter_that_no_session_matches_no_number_is_asked_for(desk):
+    builders.paused(customer="Keller")
+    with CaptureQueriesContext(connection) as queries:
+        page = desk.get("/?queue=paused&customer=Nobody").content.decode()
+    assert "No session matches." in page
+    assert re.findall(r'class="count">([^<]+)<', page) == ["0"] * len(queues.QUEUES)
+    assert not [query for query in queries if "FILTER (WHERE" in query["sql"]]
 
 
 @pytest.mark.slow

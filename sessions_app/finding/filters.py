@@ -11,7 +11,7 @@ from typing import Any
 from django import forms
 from django.contrib.auth.models import User
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.choices import CallableChoiceIterator
 
@@ -23,6 +23,7 @@ from sessions_app.finding.keys import are
 from sessions_app.finding.pairs import has_trigrams
 from sessions_app.finding.search_sessions import Found, search
 from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, SessionTag, Status
+from sessions_app.models.compiled import compiled
 from sessions_app.models.tag import has_tag
 
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
@@ -30,6 +31,8 @@ AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=
 LONG = ("7d", "30d")
 # A page of the list has no more.
 MOST_PICKED = 50
+# So many people can be chosen; any other is found by their name in the address.
+MOST_PEOPLE = 200
 # So many sessions are listed of customers whose name has a character for which there is no index: the newest ones.
 MOST_OF_CHARACTER = 1_000
 
@@ -294,9 +297,24 @@ def in_phase(phase: str, status: str) -> Q:
 
 
 def _agents() -> list[tuple[str, str]]:
-    return [("", "any agent"), *RegisteredAgent.objects.values_list("key", "title")]
+    return [("", "any agent"), *_titles_of_agents()]
+
+
+@compiled
+def _titles_of_agents() -> QuerySet[RegisteredAgent, tuple[str, str]]:
+    return RegisteredAgent.objects.values_list("key", "title")
 
 
 def _assignees() -> list[tuple[str, str]]:
-    people = User.objects.filter(is_active=True).order_by("username").values_list("username", "username")
-    return [("", "anyone"), ("me", "me"), ("nobody", "nobody"), *people[:200]]
+    return [
+        ("", "anyone"),
+        ("me", "me"),
+        ("nobody", "nobody"),
+        *((name, name) for name in _names_of_people()),
+    ]
+
+
+@compiled
+def _names_of_people() -> QuerySet[User, str]:
+    people = User.objects.filter(is_active=True).order_by("username")
+    return people.values_list("username", flat=True)[:MOST_PEOPLE]

@@ -4,13 +4,16 @@ Of a filter that many sessions match, only a part of each queue is looked at. No
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import reduce
+from operator import or_
 from typing import Self
 
+from django.contrib.auth.models import User
 from django.db import models
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, Value
 from django.db.models.expressions import RawSQL
 
 from sessions_app.finding.counting import MOST, Count, count_each, numbers_of, up_to_most
@@ -25,10 +28,9 @@ from sessions_app.finding.queues import (
     keys_of_matching,
     order_of,
     queue_filter,
-    select,
 )
 from sessions_app.models import Session
-from sessions_app.models.compiled import compiled
+from sessions_app.models.compiled import compiled, planned_anew
 from sessions_app.models.selects import NO_ROWS, Sql, as_sql, union
 
 # Of a filter that more than `counting.MOST` sessions match, so many sessions of each queue are looked at: to count the
@@ -38,6 +40,8 @@ LOOKED_AT = 200
 _KEYS = "KEYS_THAT_ARE_LOOKED_AT"
 # By the conditions of the stuck sessions, each in the order of the index that finds its sessions.
 _STUCK_LONGEST = ("lease_expires_at", "updated_at", "next_run_at")
+
+_NONE = [Count(0, more=False)] * len(QUEUES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +84,31 @@ def counts(
             keys, few = keys_of_matching(where)
             where = are(keys) if few else where
         counted = _count_few(now, where) if few else _count_many(now, where, by_row)
+    return _of_each_queue(counted, cut, cut_but)
+
+
+def none(*, cut: bool = False, cut_but: str = "") -> list[QueueCount]:
+    """The `counts` of a filter that no session matches. No query."""
+    return _of_each_queue(_NONE, cut, cut_but)
+
+
+def _of_each_queue(counted: Sequence[Count], cut: bool, cut_but: str) -> list[QueueCount]:
     return [
         QueueCount(queue, number.or_more(cut and queue.key != cut_but))
         for queue, number in zip(QUEUES, counted, strict=True)
     ]
+
+
+def count_of_own(key: str, user: User, now: datetime) -> Count:
+    """How many sessions of the queue are assigned to the person, up to `counting.MOST`. One query."""
+    at = now if key in BY_TIME else None
+    [number] = count_each([_own.sql_with_params(user.pk, at, key=key)])
+    return number
+
+
+@planned_anew
+def _own(user: int, now: datetime | None, *, key: str) -> QuerySet[Session, uuid.UUID]:
+    return up_to_most(Session.objects.filter(reduce(or_, conditions_of(key, now)), assignee=user))
 
 
 def _to_count(key: str, now: datetime) -> Sql:
@@ -97,9 +122,18 @@ def _to_count(key: str, now: datetime) -> Sql:
 
 
 def _count_few(now: datetime, where: Q) -> list[Count]:
-    in_queue = {queue.key: models.Count("pk", filter=queue_filter(queue.key, now)) for queue in QUEUES}
-    numbers = select("all", now, where).aggregate(**in_queue)
-    return [Count.of(numbers[queue.key]) for queue in QUEUES]
+    numbers = _numbers_in_queues.first(where, now)
+    return [Count.of(number) for number in numbers] if numbers else _NONE
+
+
+@planned_anew
+def _numbers_in_queues(where: Q, now: datetime) -> QuerySet[Session, tuple[int, ...]]:
+    """One row."""
+    in_queue = {
+        f"in_{queue.key}": models.Count("pk", filter=queue_filter(queue.key, now)) for queue in QUEUES
+    }
+    rows = Session.objects.filter(where).order_by().annotate(one=Value(1)).values("one")
+    return rows.annotate(**in_queue).values_list(*in_queue)
 
 
 def _count_many(now: datetime, where: Q, by_row: bool) -> list[Count]:

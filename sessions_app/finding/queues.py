@@ -12,16 +12,17 @@ from functools import reduce
 from operator import or_
 
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
 from sessions_app.finding.counting import MOST, are_about
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.newest import any_matching, first_matching, first_with_facets
-from sessions_app.finding.parts import first_of_all, opaque
+from sessions_app.finding.parts import first_of_each, opaque
 from sessions_app.models import Phase, Session, Status
-from sessions_app.models.selects import as_sql, chosen, union
+from sessions_app.models.compiled import planned_anew
+from sessions_app.models.selects import Sql, are_chosen, as_sql, chosen, union
 
 PAGE = 50
 # Of those that a text finds, each with the places where it stands.
@@ -108,13 +109,17 @@ def keys_of_matching(
     :param several: As that of `read_page`, as is ``facets``.
     :param newest: The keys are those of the sessions that changed last, of a filter of several fields.
     """
-    rows: QuerySet[Session] = Session.objects.filter(where)
     if facets and not newest:
-        rows = chosen(Session, any_matching(facets, MOST + 1))
+        where = are_chosen(any_matching(facets, MOST + 1))
     elif several:
-        rows = _first_of_several([Q()], Q(), where, facets, order_of(False), MOST + 1)
-    keys = list(rows.order_by().values_list("pk", flat=True)[: MOST + 1])
+        where = are_chosen(_first_of_several([Q()], Q(), where, facets, order_of(False), MOST + 1))
+    keys = _keys(where, limit=MOST + 1)
     return keys, len(keys) <= MOST
+
+
+@planned_anew
+def _keys(where: Q, *, limit: int) -> QuerySet[Session, uuid.UUID]:
+    return Session.objects.filter(where).order_by().values_list("pk", flat=True)[:limit]
 
 
 def few_keys(key: str, now: datetime) -> list[uuid.UUID] | None:
@@ -176,7 +181,7 @@ def read_page(
     few: bool = False,
     facets: Facets | None = None,
 ) -> SessionsPage:
-    """One page of a queue, with assignees and tags, and without the fields that no list shows. Two queries, and with
+    """One page of a queue, annotated with ``assignee_name``, without the fields that no list shows. One query, and with
     facets up to four estimates, each of them once a minute.
 
     :param several: The filter is one of several fields, which may hardly ever be met together.
@@ -189,20 +194,36 @@ def read_page(
     cursor = read_cursor(after)
     beyond = beyond_of(*cursor, ascending=ascending) if cursor else Q()
     order = order_of(ascending)
-    rows: QuerySet[Session]
     if few:
         # Each of them is asked whether it is in the queue: an index of the queue has far more sessions.
         in_queue = queue_filter(key, now)
-        is_in_queue = Q(opaque(in_queue)) if in_queue else Q()
-        rows = Session.objects.filter(where or Q(), beyond, is_in_queue).order_by(*order)[: limit + 1]
+        found = Q(where or Q(), beyond, Q(opaque(in_queue)) if in_queue else Q())
     elif several and where and key in IN_ORDER:
-        rows = _first_of_several(_possible(key, now, where), beyond, where, facets, order, limit + 1)
-        rows = rows.order_by(*order)[: limit + 1]
+        found = are_chosen(
+            _first_of_several(_possible(key, now, where), beyond, where, facets, order, limit + 1)
+        )
     else:
-        rows = first_of_all([part.filter(beyond) for part in parts(key, now, where)], order, limit + 1)
-    sessions = list(rows.select_related("assignee").prefetch_related("tags").defer(*_NOT_LISTED))
+        found = _first_of_queue(key, now, where, beyond, order, limit + 1)
+    sessions = _listed(found, order=order, limit=limit + 1)
     more = len(sessions) > limit
     return SessionsPage(sessions[:limit], _cursor(sessions[limit - 1]) if more else "")
+
+
+@planned_anew
+def _listed(found: Q, *, order: tuple[str, str], limit: int) -> QuerySet[Session]:
+    rows = Session.objects.filter(found).order_by(*order).defer(*_NOT_LISTED)
+    return rows.annotate(assignee_name=F("assignee__username"))[:limit]
+
+
+def _first_of_queue(
+    key: str, now: datetime, where: Q | None, beyond: Q, order: tuple[str, str], limit: int
+) -> Q:
+    """The condition of sessions among which the first ones of the queue are."""
+    conditions = [Q(condition, where or Q(), beyond) for condition in _possible(key, now, where)]
+    if len(conditions) == 1:
+        return conditions[0]
+    rows = [Session.objects.filter(condition) for condition in conditions]
+    return are_chosen(first_of_each(rows, order, limit))
 
 
 def _first_of_several(
@@ -212,11 +233,13 @@ def _first_of_several(
     facets: Facets | None,
     order: tuple[str, str],
     limit: int,
-) -> QuerySet[Session]:
-    """The first sessions that meet a filter of several fields, of those that meet one of the conditions of a queue."""
+) -> Sql:
+    """Selects the keys of the first sessions that meet a filter of several fields, of those that meet one of the
+    conditions of a queue.
+    """
     rows = [Session.objects.filter(each, beyond) for each in conditions]
     if not facets or not rows:
-        return chosen(Session, union([first_matching(each, where, order, limit) for each in rows]))
+        return union([first_matching(each, where, order, limit) for each in rows])
     of_each = [facets.narrowed(rest=beyond, **_wanted(each)) for each in conditions]
     parts = list(zip(rows, of_each, strict=True))
     in_queue = reduce(or_, conditions)
@@ -225,7 +248,7 @@ def _first_of_several(
     if few_are_left and _are_most(conditions):
         # The index would compare lists of more than half of all sessions with those that have the other facets.
         every = facets.narrowed(rest=beyond & Q(opaque(in_queue)))
-    return chosen(Session, first_with_facets(parts, order, limit, every=every))
+    return first_with_facets(parts, order, limit, every=every)
 
 
 def _are_most(conditions: Sequence[Q]) -> bool:

@@ -54,6 +54,7 @@ def read_list(
     """
     where = condition_of(key, now, session_filter)
     found, fields = session_filter.found, session_filter.fields_on
+    cut_but = key if found.has_all_among else ""
     few, filtered_by = found.few, where
     # One field has an index of its own, but for the phase of those that have failed.
     several = fields + (key != "all") > 1 or session_filter.only_phase == Phase.ERROR
@@ -65,6 +66,8 @@ def read_list(
         of_index = several if key == "all" else fields > 1
         together = facets if of_index else None
         matching, few = queues.keys_of_matching(where, several=of_index, facets=together, newest=has_page)
+        if few and not matching:
+            return SessionList([], "", queue_numbers.none(cut=found.cut, cut_but=cut_but))
         if few:
             where = are(matching)
         elif facets:
@@ -85,7 +88,6 @@ def read_list(
     by_row = False
     if not few:
         where, by_row = _asked_by_row(session_filter, where)
-    cut_but = key if found.has_all_among else ""
     counts = queue_numbers.counts(now, where, few=few, cut=found.cut, cut_but=cut_but, by_row=by_row)
     # A number that is "at least" is no smaller than what the page itself shows.
     counts = [count.at_least(len(page.sessions)) if count.queue.key == key else count for count in counts]

@@ -59,10 +59,13 @@ def _walk_child(child: Any, value_of: Callable[[Any], Any]) -> tuple[object, Any
             return (name, compared), child
         case str() | int() | UUID() | datetime() if lookup in _COMPARES:
             return (name, type(compared)), (name, value_of(compared))
-        case RawSQL() if lookup == "in" and all(map(_is_value, compared.params)):
-            types = tuple(map(type, compared.params))
-            rows = RawSQL(compared.sql, [value_of(value) for value in compared.params])  # noqa: S611 - as it was
-            return (name, compared.sql, types), (name, rows)
+        case RawSQL() if lookup == "in" and all(
+            isinstance(each, Enum) or _is_value(each) for each in compared.params
+        ):
+            constants = tuple([each if isinstance(each, Enum) else type(each) for each in compared.params])
+            values = [each if isinstance(each, Enum) else value_of(each) for each in compared.params]
+            rows = RawSQL(compared.sql, values)  # noqa: S611 - as it was
+            return (name, compared.sql, constants), (name, rows)
         case tuple() if all(isinstance(constant, Enum) for constant in compared):
             return (name, compared), child
         case _:

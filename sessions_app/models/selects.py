@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from django.core.exceptions import EmptyResultSet
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.db.models.expressions import RawSQL
 
 # A SELECT and its parameters.
@@ -24,10 +24,13 @@ def as_sql(rows: QuerySet[Any, Any]) -> Sql:
 
 def chosen(model: type[Row], keys: Sql) -> QuerySet[Row]:
     """The rows whose primary keys are selected."""
+    return model._default_manager.filter(are_chosen(keys))
+
+
+def are_chosen(keys: Sql) -> Q:
+    """The condition that the primary key is selected."""
     sql, values = keys
-    return model._default_manager.filter(
-        pk__in=RawSQL(sql, values) if sql != NO_ROWS else []  # noqa: S611 - selects of our own
-    )
+    return Q(pk__in=RawSQL(sql, values) if sql != NO_ROWS else [])  # noqa: S611 - selects of our own
 
 
 def union(parts: Sequence[Sql]) -> Sql:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.db.models import QuerySet
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, resolve_url
 from django.views.decorators.http import require_GET, require_POST
@@ -26,6 +27,7 @@ from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_rows import APPROVAL, KINDS, OF_TOOLS
 from sessions_app.finding.inbox_states import Condition
 from sessions_app.models import RegisteredAgent
+from sessions_app.models.compiled import compiled
 
 # How often an open inbox polls.
 SECONDS = 5
@@ -139,12 +141,16 @@ def _around_the_lines(
     if order:
         selected["order"] = order
     selected["queue"] = queues.ATTENTION.key
-    agents = RegisteredAgent.objects.filter(model=SCRIPTED_MODEL).values_list("key", "model")
     return {
         **chips_of(request, context, selected),
         "queue": queues.ATTENTION,
-        "demo": demo.suggestions(agents),
+        "demo": demo.suggestions(_scripted_agents()),
     }
+
+
+@compiled
+def _scripted_agents() -> QuerySet[RegisteredAgent, tuple[str, str]]:
+    return RegisteredAgent.objects.filter(model=SCRIPTED_MODEL).values_list("key", "model")
 
 
 def _number_of_mine(

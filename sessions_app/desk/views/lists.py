@@ -1,6 +1,6 @@
 """The sessions in their queues, and one page of the selected one."""
 
-from django.db.models import Q
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import redirect, resolve_url
 from django.views.decorators.http import require_GET
@@ -17,15 +17,15 @@ from sessions_app.desk.context import (
     without_empty_fields,
 )
 from sessions_app.desk.pages import demo
-from sessions_app.desk.pages.session_rows import SessionRow
+from sessions_app.desk.pages.session_rows import read_rows
 from sessions_app.desk.views.bulk import describe_hidden
 from sessions_app.desk.views.saved_views import chips_of
-from sessions_app.finding import hits, queues
-from sessions_app.finding.counting import count_up_to
+from sessions_app.finding import hits, queue_numbers, queues
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.finding.session_list import read_list
 from sessions_app.models import RegisteredAgent
+from sessions_app.models.compiled import compiled
 
 # How often a live list polls.
 SECONDS = 5
@@ -54,7 +54,7 @@ def sessions_page(request: Request) -> HttpResponse:
     if request.GET.get("seen") == listed.mark:
         return HttpResponse(status=204)
     sessions = context.mask.rows(listed.sessions)
-    agents = list(RegisteredAgent.objects.values_list("key", "title", "model"))
+    agents = _agents()
     titles = {agent: title for agent, title, _ in agents}
     text = session_filter.text
     hits_in = hits.first_in_each(sessions, text, mask=context.mask, whole=may_know_hidden(request.user))
@@ -62,10 +62,7 @@ def sessions_page(request: Request) -> HttpResponse:
         "sought": text,
         "queue": queues.BY_KEY[key],
         "counts": listed.counts,
-        "rows": [
-            SessionRow.of(session, key, titles, context, text, hits_in.get(session.pk, ()))
-            for session in sessions
-        ],
+        "rows": read_rows(sessions, key, titles, context, text, hits_in),
         "next": listed.next,
         "is_cut": session_filter.found.is_cut_among,
         "is_thorough": session_filter.found.thorough,
@@ -86,9 +83,14 @@ def sessions_page(request: Request) -> HttpResponse:
     for name in ("seen", "after"):
         filtered.pop(name, None)
     filtered["queue"] = key
-    mine = count_up_to(queues.select(key, now, Q(assignee=request.user)))
+    mine = queue_numbers.count_of_own(key, request.user, now)
     values |= chips_of(request, context, filtered) | {"mine": mine}
     return render_page(request, "desk/sessions.html", values)
+
+
+@compiled
+def _agents() -> QuerySet[RegisteredAgent, tuple[str, str, str]]:
+    return RegisteredAgent.objects.values_list("key", "title", "model")
 
 
 def _to_inbox(request: Request) -> HttpResponse:
