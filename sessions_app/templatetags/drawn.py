@@ -35,16 +35,15 @@ def drawn(part: str, **values: Hashable) -> SafeString:
 
 @register.simple_tag
 def drawn_field(field: BoundField) -> SafeString:
-    """A field of a form. One that offers choices without groups is drawn once for the same choices and value."""
-    choices = getattr(field.field.widget, "choices", None)
-    if choices is None:
-        return SafeString(field)
+    """A field of a form for a text, hidden values, or one of some choices without groups. It is drawn once for the same
+    choices and value.
+    """
     values = {
         "form": type(field.form),
         "name": field.html_name,
         "id": field.auto_id,
         "value": str(field.value() or ""),
-        "choices": tuple(map(tuple, choices)),
+        "choices": tuple(map(tuple, getattr(field.field.widget, "choices", ()))),
         "is_wrong": bool(field.errors),
     }
     return parts.keep("a field", values, lambda: SafeString(field))
