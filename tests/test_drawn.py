@@ -18,7 +18,7 @@ from django.utils.safestring import mark_safe
 from sessions_app.desk.pages.session.calls import CallFacts
 from sessions_app.desk.pages.session.diagram import of_totals
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.models import Approval, Session, ToolCall
+from sessions_app.models import Approval, SavedView, Session, ToolCall
 from sessions_app.templatetags import drawn as tag
 from tests import builders
 
@@ -187,12 +187,39 @@ def test_a_list_with_news_draws_only_the_rows_that_have_changed(client: Client):
     Session.objects.update(updated_at=yesterday, phase_since=yesterday)
     first = client.get("/?queue=paused").content.decode()
     first_misses = tag.parts.misses
-    assert first_misses == 5 + 11  # the rows, and the filter's fields
+    assert first_misses == 5 + 11 + 1  # the rows, the filter's fields, and no saved views
     Session.objects.filter(pk=sessions[2].pk).update(customer="O'Neil & <b>")
     second = client.get("/?queue=paused").content.decode()
     assert tag.parts.misses == first_misses + 1
     assert "O&#x27;Neil &amp; &lt;b&gt;" in second
     assert "O&#x27;Neil" not in first
+
+
+@pytest.mark.django_db
+def test_chips_of_views_are_drawn_once_until_one_changes_or_another_one_is_open(client: Client):
+    anna, ben = builders.user("operator", "anna"), builders.user("supervisor", "ben")
+    SavedView.objects.create(owner=anna, name="<Own>", query="queue=paused")
+    SavedView.objects.create(owner=ben, name="Shared", query="queue=done", shared=True)
+    own = '<a href="/?queue=paused" aria-current="page">&lt;Own&gt;'
+
+    def page(address: str) -> tuple[str, int]:
+        before = tag.parts.misses
+        return client.get(address).content.decode(), tag.parts.misses - before
+
+    client.force_login(anna)
+    page("/?queue=paused")
+    text, drawn = page("/?queue=paused")
+    assert drawn == 0
+    assert own in text
+    assert '<span class="soft">ben</span>' in text
+    assert text.count('<span class="soft">anna</span>') == 1  # in the bar
+    text, drawn = page("/?queue=done")
+    assert drawn == 1
+    assert own not in text
+    SavedView.objects.filter(owner=ben).update(name="Renamed")
+    assert "Renamed" in page("/?queue=done")[0]
+    client.force_login(ben)
+    assert "&lt;Own&gt;" not in page("/?queue=done")[0]
 
 
 @pytest.mark.django_db

@@ -205,7 +205,7 @@ def test_who_may_delete_a_view(actor):
     with pytest.raises(Forbidden, match=f"Only {actor.name} or a supervisor can delete “Shared”"):
         actions.delete_view(actor=other, view_id=shared.pk)
     users = [who.user for who in (actor, other, supervisor) if who.user]
-    assert [not why_not_delete(user, shared) for user in users] == [True, False, True]
+    assert [not why_not_delete(user, shared, actor.name) for user in users] == [True, False, True]
     actions.delete_view(actor=actor, view_id=own.pk)
     actions.delete_view(actor=supervisor, view_id=shared.pk)
     assert not SavedView.objects.exists()

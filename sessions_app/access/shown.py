@@ -4,6 +4,7 @@ A value that is cut off in its middle may be one that no pattern matches any mor
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from django.http import QueryDict
 
@@ -28,10 +29,16 @@ def tags(mask: Mask, names: Iterable[str]) -> list[str]:
 def hides_in_query(mask: Mask, query: str) -> bool:
     """Whether a filter in a list's query string names something that is hidden."""
     return any(
-        tag(mask, str(value)) == HIDDEN or mask.hides({name: value})
-        for name, values in QueryDict(query).lists()
+        tag(mask, value) == HIDDEN or mask.hides({name: value})
+        for name, values in parameters_of(query)
         for value in values
     )
+
+
+@lru_cache(maxsize=1024)
+def parameters_of(query: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The parameters of a list's query string, each with its values: saved views are read again with each page."""
+    return tuple([(name, tuple(map(str, values))) for name, values in QueryDict(query).lists()])
 
 
 def beginning(mask: Mask, text: str) -> str:

@@ -68,20 +68,20 @@ def delete_view(*, actor: Actor, view_id: int) -> str:
     :raises NotFound: for an unknown view, and for another person's own.
     """
     user = _person(actor)
-    view = SavedView.objects.filter(pk=view_id).first()
+    view = SavedView.objects.filter(pk=view_id).select_related("owner").first()
     if view is None or not (view.shared or view.owner_id == user.pk):
         raise NotFound(f"There is no view {view_id}.")
-    if reason := why_not_delete(user, view):
+    if reason := why_not_delete(user, view, view.owner.get_username()):
         raise Forbidden(reason)
     view.delete()
     return view.name
 
 
-def why_not_delete(user: User, view: SavedView) -> str:
-    """Why the user cannot delete the view, "" if they can."""
+def why_not_delete(user: User, view: SavedView, owner: str) -> str:
+    """Why the user cannot delete the view of an owner of this name, "" if they can."""
     if view.owner_id == user.pk or (view.shared and user.has_perm("sessions_app.delete_savedview")):
         return ""
-    return f"Only {view.owner.get_username()} or a supervisor can delete “{view.name}”."
+    return f"Only {owner} or a supervisor can delete “{view.name}”."
 
 
 def _person(actor: Actor) -> User:

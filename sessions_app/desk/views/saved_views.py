@@ -1,6 +1,7 @@
 """Saved views: lists of sessions that are stored under a name."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -19,10 +20,25 @@ from sessions_app.desk.context import Request, render_page, staff_page, submit, 
 from sessions_app.desk.forms.lists import ViewForm
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.views.bulk import describe_query
+from sessions_app.finding.counting import Count
 from sessions_app.finding.saved_views import count_views, views_for
 from sessions_app.models import SavedView, StaffPermission
 
 WHY_NOT_OPEN = "It filters by a hidden value, so it cannot be opened."
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A view as a page offers it, masked.
+
+    owner: "" where it is the person's own. ``number``: of what it shows, "" where that has not been counted.
+    """
+
+    name: str
+    query: str
+    owner: str
+    number: str
+    is_opened: bool
 
 
 def chips_of(request: Request, context: PageContext, query: QueryDict) -> dict[str, Any]:
@@ -33,8 +49,7 @@ def chips_of(request: Request, context: PageContext, query: QueryDict) -> dict[s
 
     :param query: What the page shows, with its queue.
     """
-    views = _views(request, context.mask)
-    return {"views": [(view, None) for view in views], "opened": _opened(views, query)}
+    return {"views": _chips(_views(request, context.mask), request, query, {})}
 
 
 def _views(request: Request, mask: Mask) -> list[SavedView]:
@@ -43,9 +58,23 @@ def _views(request: Request, mask: Mask) -> list[SavedView]:
     return [view for view in mask.rows([*own_views, *shared]) if not shown.hides_in_query(mask, view.query)]
 
 
-def _opened(views: Sequence[SavedView], query: QueryDict) -> SavedView | None:
-    filters = _filters(query)
-    return next((view for view in views if _filters(QueryDict(view.query)) == filters), None)
+def _chips(
+    views: Sequence[SavedView], request: Request, query: QueryDict, numbers: Mapping[int, Count]
+) -> tuple[Chip, ...]:
+    filters = _filters(query.lists())
+    opened = next((view.pk for view in views if _filters(shown.parameters_of(view.query)) == filters), None)
+    return tuple(
+        [
+            Chip(
+                name=view.name,
+                query=view.query,
+                owner="" if view.owner_id == request.user.pk else vars(view)["owner_name"],
+                number=str(numbers.get(view.pk, "")),
+                is_opened=view.pk == opened,
+            )
+            for view in views
+        ]
+    )
 
 
 @staff_page
@@ -56,17 +85,13 @@ def with_numbers(request: Request) -> HttpResponse:
         return redirect("views")
     views = _views(request, Mask.configured())
     numbers = count_views(views, request.user, timezone.now())
-    values = {
-        "views": [(view, numbers.get(view.pk)) for view in views],
-        "opened": _opened(views, request.GET),
-        "are_counted": True,
-    }
+    values = {"views": _chips(views, request, request.GET, numbers), "are_counted": True}
     return render_page(request, "desk/_saved_views.html#views", values)
 
 
-def _filters(query: QueryDict) -> dict[str, list[str]]:
+def _filters(parameters: Iterable[tuple[str, Sequence[str]]]) -> dict[str, list[str]]:
     """The values of each parameter that has any."""
-    lists = ((name, [value for value in values if value]) for name, values in query.lists())
+    lists = ((name, [value for value in values if value]) for name, values in parameters)
     return {name: values for name, values in lists if values}
 
 
@@ -84,7 +109,7 @@ def views_page(request: Request) -> HttpResponse:
             "view": view,
             "filtered": describe_query(view.query, mask),
             "why_not_open": WHY_NOT_OPEN if shown.hides_in_query(mask, view.query) else "",
-            "why_not_delete": why_not_delete(request.user, view),
+            "why_not_delete": why_not_delete(request.user, view, vars(view)["owner_name"]),
         }
         for view in mask.rows([*own_views, *shared])
     ]
