@@ -10,9 +10,7 @@ def address(view: str, /, *args: object, **parameters: str | int | None) -> str:
     """Like `reverse`, but keyword arguments make the query string; those that are None or "" are left out."""
     path = _path(get_script_prefix(), view, *args)
     query = "&".join(
-        f"{quote(name, safe='/')}={quote(str(value), safe='/')}"
-        for name, value in parameters.items()
-        if value not in (None, "")
+        _parameter(name, str(value)) for name, value in parameters.items() if value not in (None, "")
     )
     return f"{path}?{query}" if query else path
 
@@ -21,3 +19,9 @@ def address(view: str, /, *args: object, **parameters: str | int | None) -> str:
 def _path(prefix: str, view: str, *args: object) -> str:
     """The pages of a session link to one address hundreds of times."""
     return reverse(view, args=args)
+
+
+@lru_cache(maxsize=4096)
+def _parameter(name: str, value: str) -> str:
+    """They have the same parameters, and most of these the same values."""
+    return f"{quote(name, safe='/')}={quote(value, safe='/')}"

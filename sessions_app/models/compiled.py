@@ -242,9 +242,12 @@ def _keep(
     if unused := set(range(len(markers))) - {number for _, number, _ in places}:
         raise ValueError(f"Arguments {sorted(unused)} of this query are not parameters of its SQL.")
     statement: bytes | str | None = None
+    columns = [column for column, *_ in compiler.select[: compiler.col_count]]
+    has_composite_fields = compiler.has_composite_fields(columns)
+    compiler.has_composite_fields = lambda _: has_composite_fields
     if connection.vendor == "postgresql":
         # Those of SQLite keep the connection of this thread, which may end.
-        converters = compiler.get_converters([column for column, *_ in compiler.select[: compiler.col_count]])
+        converters = compiler.get_converters(columns)
         compiler.get_converters = lambda _: converters
     if connection.vendor == "postgresql" and prepared:
         statement = connection.numbered(sql, parameters, [index for index, *_ in places])  # type: ignore[attr-defined]
