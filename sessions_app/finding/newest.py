@@ -31,7 +31,8 @@ from sessions_app.finding.counting import count_up_to
 from sessions_app.finding.facets import TAG_NAMES, Facets
 from sessions_app.finding.parts import opaque
 from sessions_app.models import Session
-from sessions_app.models.selects import NO_ROWS, Sql, as_sql
+from sessions_app.models.compiled import planned_anew
+from sessions_app.models.selects import NO_ROWS, Sql, as_sql, sql_of
 
 # So many of the newest sessions are read first. To compare the letters of one takes several microseconds, as it does to
 # read one by an index of letters and to sort it. What no index finds, a single character, is looked for in these only.
@@ -108,26 +109,26 @@ def matching_sessions(where: Q, limit: int) -> list[UUID]:
     return [key for (key,) in found]
 
 
-def first_matching(rows: QuerySet[Session], where: Q, order: tuple[str, str], limit: int) -> Sql:
+def first_matching(rows: Q, where: Q, order: tuple[str, str], limit: int) -> Sql:
     """Selects the keys of the first of these sessions that meet the filter, in any order.
 
     Of two filters that many sessions meet, and hardly any both, PostgreSQL expects many to meet both, and would read
     all sessions in their order to find the first ones. So it reads `WALKED_SESSIONS` at most; where too few of these
     match, it has to find all that do, and begins with the filter that the fewest meet.
 
-    :param rows: In whose order an index has them.
+    :param rows: The condition of sessions in whose order an index has them.
     :param order: By when they changed, and by their keys.
     """
     if connection.vendor == "sqlite":
-        return as_sql(rows.filter(where).order_by(*order).values_list("pk", flat=True)[:limit])
-    every = as_sql(_sorted(rows.filter(where), order)[:limit])
+        return sql_of(_first, rows & where, order=order, limit=limit)
+    every = sql_of(_sorted, rows & where, order=order, limit=limit)
     if every == (NO_ROWS, ()):
         return every
     return near_or_all(_walked([rows], where, order, limit, WALKED_SESSIONS), every, limit)
 
 
 def first_with_facets(
-    parts: Sequence[tuple[QuerySet[Session], Facets]],
+    parts: Sequence[tuple[Q, Facets]],
     order: tuple[str, str],
     limit: int,
     *,
@@ -135,23 +136,21 @@ def first_with_facets(
 ) -> Sql:
     """As `first_matching`, of the sessions of all parts together. PostgreSQL only.
 
-    :param parts: Sessions in whose order an index has them, and facets that ask for those of them that match. All ask
-        for the same but for the status and the phase. No session is in two parts.
+    :param parts: Conditions of sessions in whose order an index has them, and facets that ask for those of them that
+        match. All ask for the same but for the status and the phase. No session is in two parts.
     :param every: Facets that ask for the same sessions as those of all parts together, where the index finds them
         sooner by these.
     """
     of_index = every.of_index if every else reduce(or_, [facets.of_index for _, facets in parts])
     others = (every or parts[0][1]).others
     asked = reduce(or_, [facets.asked for _, facets in parts])
-    all_of_them = as_sql(_sorted(Session.objects.filter(of_index, others), order)[:limit])
+    all_of_them = sql_of(_sorted, of_index & others, order=order, limit=limit)
     if all_of_them == (NO_ROWS, ()):
         return all_of_them
     return _walked_or_all([rows for rows, _ in parts], asked, order, limit, all_of_them)
 
 
-def _walked_or_all(
-    parts: Sequence[QuerySet[Session]], asked: Q, order: tuple[str, str], limit: int, every: Sql
-) -> Sql:
+def _walked_or_all(parts: Sequence[Q], asked: Q, order: tuple[str, str], limit: int, every: Sql) -> Sql:
     """`near_or_all` of what is `_walked`: first of few sessions, and of more if enough can be expected among them."""
     near, wide = (
         _walked(parts, asked, order, limit, number)
@@ -161,13 +160,10 @@ def _walked_or_all(
     return near_or_all(near, every, limit, wider=[Wider(wide, some, limit - 1)])
 
 
-def _walked(
-    parts: Sequence[QuerySet[Session]], asked: Q, order: tuple[str, str], limit: int, number: int
-) -> Sql:
+def _walked(parts: Sequence[Q], asked: Q, order: tuple[str, str], limit: int, number: int) -> Sql:
     """Selects the keys of the first of these sessions that meet the condition, among so many of all parts together."""
-    first = Session.objects.filter(asked).order_by(*order).values_list("pk", flat=True)[:limit]
-    tag_names = RawSQL(f"{connection.ops.quote_name(Session._meta.db_table)}.{TAG_NAMES}", ())  # noqa: S611 - our own
-    rows = [as_sql(part.annotate(**{TAG_NAMES: tag_names}).order_by(*order)[:number]) for part in parts]
+    first = sql_of(_first, asked, order=order, limit=limit)
+    rows = [sql_of(_with_tag_names, part, order=order, limit=number) for part in parts]
     if len(rows) == 1:
         return among(rows[0], first)
     # A session of one part may come before those that are left of another one.
@@ -177,26 +173,42 @@ def _walked(
     return among((merged, tuple(value for _, values in rows for value in values)), first)
 
 
-def _sorted(rows: QuerySet[Session], order: tuple[str, str]) -> QuerySet[Session, UUID]:
+@planned_anew
+def _first(where: Q, *, order: tuple[str, str], limit: int) -> QuerySet[Session, UUID]:
+    return Session.objects.filter(where).order_by(*order).values_list("pk", flat=True)[:limit]
+
+
+@planned_anew
+def _with_tag_names(where: Q, *, order: tuple[str, str], limit: int) -> QuerySet[Session]:
+    tag_names = RawSQL(f"{connection.ops.quote_name(Session._meta.db_table)}.{TAG_NAMES}", ())  # noqa: S611 - our own
+    return Session.objects.filter(where).annotate(**{TAG_NAMES: tag_names}).order_by(*order)[:limit]
+
+
+@planned_anew
+def _sorted(where: Q, *, order: tuple[str, str], limit: int) -> QuerySet[Session, UUID]:
     """The keys of all of them, found before they are put in order."""
     at = _CHANGED_AT.desc() if order[0].startswith("-") else _CHANGED_AT.asc()
-    return rows.order_by(at, order[1]).values_list("pk", flat=True)
+    return Session.objects.filter(where).order_by(at, order[1]).values_list("pk", flat=True)[:limit]
 
 
 def any_matching(facets: Facets, limit: int) -> Sql:
     """Selects the keys of sessions, up to the limit: those that changed last, or others."""
-    keys = Session.objects.values_list("pk", flat=True)
-    every, values = as_sql(keys.filter(facets.where).order_by())
+    every, values = sql_of(_any, facets.where)
     if every == NO_ROWS:
         return NO_ROWS, ()
     # Of a query with a limit PostgreSQL would expect that so few are found soon among all sessions.
     found = f"WITH found AS MATERIALIZED ({every}) SELECT * FROM found LIMIT {limit:d}"  # noqa: S608 - a select of our own
-    return _walked_or_all([Session.objects.all()], facets.asked, _NEWEST, limit, (found, values))
+    return _walked_or_all([Q()], facets.asked, _NEWEST, limit, (found, values))
 
 
-def among(rows: Sql, matching: QuerySet[Session, UUID]) -> Sql:
+@planned_anew
+def _any(where: Q) -> QuerySet[Session, UUID]:
+    return Session.objects.filter(where).order_by().values_list("pk", flat=True)
+
+
+def among(rows: Sql, matching: Sql) -> Sql:
     """The second query, which can have rows and selects keys, on the rows of the first one instead of the table."""
-    sql, values = as_sql(matching)
+    sql, values = matching
     table = connection.ops.quote_name(Session._meta.db_table)
     selected, others = sql.split(f" FROM {table}", 1)
     these, parameters = rows

@@ -165,7 +165,7 @@ def _in_rows(where: Q) -> Callable[[Sql], Sql]:
 
     No table is joined: of a small one or a common filter PostgreSQL would read all sessions that match, for each queue.
     """
-    matching = up_to_most(Session.objects.filter(where))
+    matching = as_sql(up_to_most(Session.objects.filter(where)))
 
     def among_rows(keys: Sql) -> Sql:
         _, rows = keys[0].split(" FROM ", 1)

@@ -237,7 +237,7 @@ def _first_of_several(
     """Selects the keys of the first sessions that meet a filter of several fields, of those that meet one of the
     conditions of a queue.
     """
-    rows = [Session.objects.filter(each, beyond) for each in conditions]
+    rows = [each & beyond for each in conditions]
     if not facets or not rows:
         return union([first_matching(each, where, order, limit) for each in rows])
     of_each = [facets.narrowed(rest=beyond, **_wanted(each)) for each in conditions]

@@ -1,12 +1,15 @@
 """SELECTs as parts of another query: their SQL, several of them together, and the rows whose keys they find."""
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from django.core.exceptions import EmptyResultSet
 from django.db.models import Model, Q, QuerySet
 from django.db.models.expressions import RawSQL
 
+from sessions_app.models.compiled import CompiledQuery
+
+P = ParamSpec("P")
 # A SELECT and its parameters.
 Sql = tuple[str, tuple[Any, ...]]
 NO_ROWS = "SELECT 1 WHERE 1 = 0"
@@ -20,6 +23,14 @@ def as_sql(rows: QuerySet[Any, Any]) -> Sql:
     except EmptyResultSet:
         return NO_ROWS, ()
     return sql, tuple(values)
+
+
+def sql_of(query: CompiledQuery[P, Any], *args: P.args, **kwargs: P.kwargs) -> Sql:
+    """As `as_sql`, of the query that is called with these arguments."""
+    try:
+        return query.sql_with_params(*args, **kwargs)
+    except EmptyResultSet:
+        return NO_ROWS, ()
 
 
 def chosen(model: type[Row], keys: Sql) -> QuerySet[Row]:
