@@ -223,6 +223,26 @@ def test_chips_of_views_are_drawn_once_until_one_changes_or_another_one_is_open(
 
 
 @pytest.mark.django_db
+def test_a_stuck_line_of_the_inbox_is_drawn_once_for_who_may_do_the_same_about_it(client: Client):
+    session = builders.lost(title="<Lost>")
+    yesterday = timezone.now() - timedelta(days=3)
+    Session.objects.filter(pk=session.pk).update(updated_at=yesterday, lease_expires_at=yesterday)
+    dialog = f"/sessions/{session.pk}/release/"
+    lines = []
+    for role in ("supervisor", "viewer", "supervisor"):
+        client.force_login(builders.user(role))
+        text = client.get("/inbox/").content.decode()
+        lines.append((dialog in text, "&lt;Lost&gt;</h2>" in text))
+    assert lines == [(True, True), (False, True), (True, True)]
+    before = tag.parts.misses
+    client.get("/inbox/")
+    assert tag.parts.misses == before
+    Session.objects.filter(pk=session.pk).update(title="Renamed")
+    assert ">Renamed</h2>" in client.get("/inbox/").content.decode()
+    assert tag.parts.misses == before + 1
+
+
+@pytest.mark.django_db
 def test_a_row_keeps_no_more_of_a_reason_than_it_shows(client: Client):
     client.force_login(builders.user("operator"))
     session = builders.paused()

@@ -1,18 +1,21 @@
-"""Parts of the cards of requests and of calls in doubt, each drawn once in a process for the values that it shows."""
+"""The lines of the inbox, and parts of the cards of requests and calls in doubt, each drawn once for what it shows."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django import template
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from sessions_app import times
-from sessions_app.templatetags.desk import as_text
+from sessions_app.models import Status
+from sessions_app.templatetags.desk import as_text, shown_field
 from sessions_app.templatetags.drawn import parts
 
 if TYPE_CHECKING:
     from sessions_app.desk.pages.approvals import Card
     from sessions_app.desk.pages.doubts import Doubt
+    from sessions_app.desk.pages.inbox import Line, Stuck
     from sessions_app.models import Session
 
 register = template.Library()
@@ -36,6 +39,39 @@ def _linked(session: "Session", agent_title: str, position: int | None) -> dict[
         "customer": session.customer,
         "position": position,
     }
+
+
+@register.simple_tag
+def shown_sentence(card: "Card") -> SafeString:
+    """What the call of a request does, of parts that are shown as `shown_field` shows them."""
+    return parts.keep(
+        "a sentence",
+        {"parts": tuple(card.sentence)},
+        lambda: format_html_join("", "{}", ((shown_field(part.field, part.text),) for part in card.sentence)),
+    )
+
+
+@register.simple_tag(takes_context=True)
+def stuck_line(context: template.Context, line: "Line") -> SafeString:
+    """A line of the inbox about a session that should move and does not."""
+    stuck: Stuck = line.item  # type: ignore[assignment]
+    session, why_not = stuck.session, context["why_not"]
+    return parts.draw(
+        "inbox/_stuck.html",
+        {
+            "id": line.id,
+            "pk": session.pk,
+            "title": str(session),
+            "agent": stuck.agent_title,
+            "since": times.since_when(line.since, context["now"]),
+            "why": stuck.why,
+            "who_may": stuck.who_may,
+            "is_running": session.status == Status.RUNNING,
+            "may_release": not why_not["release"],
+            "may_assign": not why_not["assign"],
+            "back": str(context["back"]),
+        },
+    )
 
 
 @register.simple_tag

@@ -1,13 +1,13 @@
 """Template filters for times, values and calls."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID, uuid4
 
 from django import template
 from django.conf import settings
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from agentstate.installation import MANAGE
@@ -102,12 +102,6 @@ def place(checkpoint: Checkpoint) -> str:
         case Checkpoint.Kind.PREPARED:
             return f"inside step {checkpoint.step + 1}"
     return Checkpoint.Kind(checkpoint.kind).label
-
-
-@register.simple_tag
-def shown_sentence(sentence: Sequence[Any]) -> SafeString:
-    """What a call does, of parts that are shown as `shown_field` shows them."""
-    return format_html_join("", "{}", ((shown_field(part.field, part.text),) for part in sentence))
 
 
 @register.simple_tag

@@ -13,9 +13,9 @@ from django.db.models import QuerySet
 from django.http import QueryDict
 
 from sessions_app.access.availability import agent_cannot_run
-from sessions_app.action_list import RESUME
+from sessions_app.action_list import RELEASE, RESUME
 from sessions_app.addresses import address
-from sessions_app.desk.pages.advice import Advice, advice, who_may_release
+from sessions_app.desk.pages.advice import Advice, advice
 from sessions_app.desk.pages.approvals import Batch, Card, read_cards
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.doubts import Doubt, read_doubts
@@ -35,7 +35,7 @@ from sessions_app.finding.inbox_rows import (
 )
 from sessions_app.finding.inbox_states import Condition
 from sessions_app.history.failures import newest_failures, tool_of
-from sessions_app.models import Session, WaitingFor
+from sessions_app.models import Session, Status, WaitingFor
 from sessions_app.models.compiled import compiled
 from sessions_app.wording import time_left
 
@@ -44,7 +44,6 @@ TEMPLATES = {
     DOUBT: "inbox/_doubt.html",
     FAILED: "inbox/_failed.html",
     CHANGED: "inbox/_failed.html",
-    STUCK: "inbox/_stuck.html",
 }
 # The id of the list's heading.
 HEADING = "inbox-heading"
@@ -114,6 +113,7 @@ class Line:
 
     id: of its element. ``following``: of the element where the keyboard goes on once it is decided.
     has_similar: the page has another approval of the same tool.
+    template: of a kind that has no tag of its own, see `sessions_app.templatetags.cards`.
     """
 
     kind: str
@@ -303,4 +303,5 @@ def _stuck(context: PageContext, session: Session) -> Stuck:
     why = (
         stuck.why_not_moving(session, context.now) or "An approval has expired, and no sweep has rejected it."
     )
-    return Stuck(session, agent_title(session), why, who_may_release(session, context.actor))
+    who_may = context.why_not.of(RELEASE) if session.status == Status.RUNNING else ""
+    return Stuck(session, agent_title(session), why, who_may)
