@@ -5,9 +5,10 @@ expressions of `_EXPRESSIONS`. What else it may be made of need not have the sam
 `UnknownConditionError`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +23,10 @@ _COMPARES = ("", "exact", "gt", "gte", "lt", "lte")
 _EXPRESSIONS = (Func, Case, When)
 
 
+# Makes a part of a condition of the next of other values.
+_Make = Callable[[Iterator[Any]], Any]
+
+
 class UnknownConditionError(Exception):
     """Django has to make the SQL of this condition each time."""
 
@@ -31,69 +36,90 @@ def shape_of(where: Q, values: list[Any]) -> object:
 
     :raises UnknownConditionError: for some conditions.
     """
-    shape, _ = _walk(where, values.append)
+    shape, _ = _walk(where, values)
     return shape
 
 
 def with_values(where: Q, value_of: Callable[[Any], Any]) -> Q:
     """The condition with other values in place of its own, which are asked for in the order of `shape_of`."""
-    _, same = _walk(where, value_of)
+    values: list[Any] = []
+    _, made_of = _walk(where, values)
+    same: Q = made_of(map(value_of, values))
     return same
 
 
-def _walk(where: Q, value_of: Callable[[Any], Any]) -> tuple[object, Q]:
-    walked = [_walk_child(child, value_of) for child in where.children]
-    same = Q(*[child for _, child in walked], _connector=where.connector, _negated=where.negated)
-    return (where.connector, where.negated, *[shape for shape, _ in walked]), same
+def _walk(where: Q, values: list[Any]) -> tuple[object, _Make]:
+    """The shape of the condition, and what makes it of other values. It is made once for each shape only."""
+    walked = [_walk_child(child, values) for child in where.children]
+
+    def made_of(others: Iterator[Any]) -> Q:
+        children = [make(others) for _, make in walked]
+        return Q(*children, _connector=where.connector, _negated=where.negated)
+
+    return (where.connector, where.negated, *[shape for shape, _ in walked]), made_of
 
 
-def _walk_child(child: Any, value_of: Callable[[Any], Any]) -> tuple[object, Any]:
+def _walk_child(child: Any, values: list[Any]) -> tuple[object, _Make]:
     if isinstance(child, Q):
-        return _walk(child, value_of)
+        return _walk(child, values)
     if not isinstance(child, tuple):
-        return _walk_expression(child, value_of)
+        return _walk_expression(child, values)
     name, compared = child
     _, _, lookup = name.partition(LOOKUP_SEP)
     match compared:
         case None | bool() | Enum():
-            return (name, compared), child
+            return (name, compared), lambda _: child
         case str() | int() | UUID() | datetime() if lookup in _COMPARES:
-            return (name, type(compared)), (name, value_of(compared))
+            values.append(compared)
+            return (name, type(compared)), lambda others: (name, next(others))
         case RawSQL() if lookup == "in" and all(
             isinstance(each, Enum) or _is_value(each) for each in compared.params
         ):
+            values += [each for each in compared.params if not isinstance(each, Enum)]
             constants = tuple([each if isinstance(each, Enum) else type(each) for each in compared.params])
-            values = [each if isinstance(each, Enum) else value_of(each) for each in compared.params]
-            rows = RawSQL(compared.sql, values)  # noqa: S611 - as it was
-            return (name, compared.sql, constants), (name, rows)
+            return (name, compared.sql, constants), lambda others: (name, _with_parameters(compared, others))
         case tuple() if all(isinstance(constant, Enum) for constant in compared):
-            return (name, compared), child
+            return (name, compared), lambda _: child
         case _:
             raise UnknownConditionError(child)
+
+
+def _with_parameters(rows: RawSQL, others: Iterator[Any]) -> RawSQL:
+    parameters = [each if isinstance(each, Enum) else next(others) for each in rows.params]
+    return RawSQL(rows.sql, parameters)  # noqa: S611 - as it was
 
 
 def _is_value(value: Any) -> bool:
     return isinstance(value, str | int | UUID | datetime) and not isinstance(value, bool | Enum)
 
 
-def _walk_expression(expression: Any, value_of: Callable[[Any], Any]) -> tuple[object, Any]:
+def _walk_expression(expression: Any, values: list[Any]) -> tuple[object, _Make]:
     if isinstance(expression, Q):
-        return _walk(expression, value_of)
+        return _walk(expression, values)
     kind = type(expression)
     if kind is F:
-        return (F, expression.name), expression
+        return (F, expression.name), lambda _: expression
     if kind is Value and isinstance(expression.value, bool):
-        return (Value, expression.value), expression
+        return (Value, expression.value), lambda _: expression
     if kind is Value and _is_value(expression.value):
-        same = expression.copy()
-        same.value = value_of(expression.value)
-        return (Value, type(expression.value), *_kind(expression)), same
+        values.append(expression.value)
+        return (Value, type(expression.value), *_kind(expression)), partial(_with_value, expression)
     if kind not in _EXPRESSIONS and "is_its_sources" not in vars(kind):
         raise UnknownConditionError(expression)
-    walked = [_walk_expression(source, value_of) for source in expression.get_source_expressions()]
-    same = expression.copy()
-    same.set_source_expressions([source for _, source in walked])
-    return (kind, *_kind(expression), *[shape for shape, _ in walked]), same
+    walked = [_walk_expression(source, values) for source in expression.get_source_expressions()]
+
+    def made_of(others: Iterator[Any]) -> Any:
+        same = expression.copy()
+        same.set_source_expressions([make(others) for _, make in walked])
+        return same
+
+    return (kind, *_kind(expression), *[shape for shape, _ in walked]), made_of
+
+
+def _with_value(expression: Value, others: Iterator[Any]) -> Value:
+    same: Value = expression.copy()
+    same.value = next(others)
+    return same
 
 
 def _kind(expression: Any) -> tuple[object, ...]:
