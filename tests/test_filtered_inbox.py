@@ -28,7 +28,7 @@ from sessions_app.finding import (
     queue_numbers,
     queues,
 )
-from sessions_app.finding.counting import are_about
+from sessions_app.finding.counting import are_about, sessions_about
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_rows import KINDS
 from sessions_app.finding.inbox_states import Condition, Matches
@@ -354,6 +354,7 @@ def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch
     # As PostgreSQL would estimate it, once it has gathered statistics.
     for module in (filters, inbox_condition):
         monkeypatch.setattr(module, "are_about", lambda rows: rows.count())
+        monkeypatch.setattr(module, "sessions_about", lambda where: Session.objects.filter(where).count())
     monkeypatch.setattr(inbox_condition, "MOST_KEYS", 3)
     assert prepared(customer="Ada") == prepared(tag="vip") == (3, Matches.FEW)
     monkeypatch.setattr(inbox_condition, "MOST_KEYS", 2)
@@ -750,9 +751,11 @@ def test_how_many_rows_there_are_is_estimated_without_reading_them() -> None:
     Session.objects.filter(pk__in=[session.pk for session in sessions[:10]]).update(agent="letters")
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
-    assert are_about(Session.objects.filter(agent="claims")) == 30
+    assert are_about(Session.objects.filter(agent="claims")) == sessions_about(Q(agent="claims")) == 30
     assert are_about(Session.objects.filter(agent="nobody")) <= 1
-    assert are_about(Session.objects.filter(pk__in=[])) == 0
+    assert sessions_about(Q(agent="nobody")) <= 1
+    assert are_about(Session.objects.filter(pk__in=[])) == sessions_about(Q(pk__in=[])) == 0
+    assert sessions_about(Q()) == 40
 
 
 def test_an_estimate_is_asked_for_once_a_minute(

@@ -1038,6 +1038,7 @@ def test_a_search_beside_an_agent_or_a_tag_that_most_sessions_have_looks_at_as_m
 ):
     monkeypatch.setattr(search_sessions, "NEWEST", 1)
     monkeypatch.setattr(filters, "are_about", lambda rows: rows.count())
+    monkeypatch.setattr(filters, "sessions_about", lambda where: Session.objects.filter(where).count())
     supervisor, sessions = builders.user("supervisor"), three_roofs(index)
     for session in sessions[1:]:
         session.tags.create(name="most")
@@ -1067,6 +1068,7 @@ def test_how_far_a_search_looks_does_not_tell_whether_sessions_have_a_hidden_tag
     monkeypatch.setattr(search_sessions, "NEWEST", 1)
     monkeypatch.setattr(search_sessions, "NEWEST_IN_QUEUE", 2)
     monkeypatch.setattr(filters, "are_about", lambda rows: rows.count())
+    monkeypatch.setattr(filters, "sessions_about", lambda where: Session.objects.filter(where).count())
     viewer, sessions = builders.user("viewer"), three_roofs(index)
     for session in sessions:
         session.tags.create(name="most")

@@ -17,7 +17,7 @@ from django.db import DEFAULT_DB_ALIAS, connection
 from django.db.models import Q
 from django.db.models.lookups import PatternLookup
 
-from sessions_app.finding.counting import MOST, Count, are_about
+from sessions_app.finding.counting import MOST, Count, sessions_about
 from sessions_app.finding.inbox_rows import BY_CAUSE, CHANGED
 from sessions_app.finding.inbox_states import HAS_CAUSE, Condition, Matches, OfState
 from sessions_app.models import Phase, Session, Status, WaitingFor
@@ -96,11 +96,11 @@ def _causes_of_members(failed: OfState, members: int) -> dict[bool, list[Cause]]
 
     :returns: None if there are too many.
     """
-    if failed.matches is not Matches.FEW and connection.vendor == "postgresql":
-        # Nearly all that have a cause have failed, which PostgreSQL does not know.
-        have_cause = Session.objects.filter(failed.where, failure__isnull=False)
-        if are_about(have_cause) > MOST_MEMBERS:
-            return None
+    # Nearly all that have a cause have failed, which PostgreSQL does not know.
+    have_cause = failed.where & Q(failure__isnull=False)
+    may_be_many = failed.matches is not Matches.FEW and connection.vendor == "postgresql"
+    if may_be_many and sessions_about(have_cause) > MOST_MEMBERS:
+        return None
     rows = failed.sessions(HAS_CAUSE).values("failure", "waiting_for", "updated_at", "pk")
     selected, values = as_sql(rows[: MOST_MEMBERS + 1])
     if selected == NO_ROWS:

@@ -10,13 +10,15 @@ from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Self, TypeVar
+from uuid import UUID
 
 from django.db import connection
-from django.db.models import IntegerField, Model, QuerySet, Subquery
+from django.db.models import IntegerField, Model, Q, QuerySet, Subquery
 
 from sessions_app.finding.parts import Part
-from sessions_app.models.compiled import prepared_cursor
-from sessions_app.models.selects import NO_ROWS, Sql, as_sql, union
+from sessions_app.models import Session
+from sessions_app.models.compiled import planned_anew, prepared_cursor
+from sessions_app.models.selects import NO_ROWS, Sql, as_sql, sql_of, union
 
 Row = TypeVar("Row", bound=Model)
 MOST = 99
@@ -67,7 +69,23 @@ def are_about(rows: QuerySet[Any]) -> int:
     """
     if connection.vendor == "sqlite":
         return rows.order_by().count()
-    sql, values = as_sql(rows.order_by().values("pk"))
+    return _expected(as_sql(rows.order_by().values("pk")))
+
+
+def sessions_about(where: Q) -> int:
+    """As `are_about`, of the sessions that meet the condition."""
+    if connection.vendor == "sqlite":
+        return Session.objects.filter(where).count()
+    return _expected(sql_of(_keys_of_sessions, where))
+
+
+@planned_anew
+def _keys_of_sessions(where: Q) -> QuerySet[Session, UUID]:
+    return Session.objects.filter(where).order_by().values_list("pk", flat=True)
+
+
+def _expected(rows: Sql) -> int:
+    sql, values = rows
     if sql == NO_ROWS:
         return 0
     return estimate(sql, tuple(map(_to_the_minute, values)), time.monotonic() // ESTIMATE_SECONDS)

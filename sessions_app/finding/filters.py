@@ -16,13 +16,13 @@ from django.utils import timezone
 from django.utils.choices import CallableChoiceIterator
 
 from sessions_app.finding import newest
-from sessions_app.finding.counting import are_about
+from sessions_app.finding.counting import are_about, sessions_about
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.hidden import contains, has_index, may_find_tag, may_know_hidden
 from sessions_app.finding.keys import are
 from sessions_app.finding.pairs import has_trigrams
 from sessions_app.finding.search_sessions import Found, search
-from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, SessionTag, Status
+from sessions_app.models import BulkItem, Phase, RegisteredAgent, SessionTag, Status
 from sessions_app.models.compiled import compiled
 from sessions_app.models.tag import has_tag
 
@@ -249,7 +249,7 @@ class SessionFilter(forms.Form):
         """How many sessions match at most, as far as an index of agents or tags tells. At most two queries."""
         self.is_valid()
         agent, tag = (self.cleaned_data.get(name) for name in ("agent", "tag"))
-        numbers = [are_about(Session.objects.filter(agent=agent))] if agent else []
+        numbers = [sessions_about(Q(agent=agent))] if agent else []
         numbers += [are_about(SessionTag.objects.filter(name=tag.lower()))] if tag else []
         return min(numbers, default=sys.maxsize)
 
@@ -262,7 +262,7 @@ class SessionFilter(forms.Form):
             return False
         if name == "tag" and not may_find_tag(self.cleaned_data["tag"].lower(), whole=whole):
             return False
-        return self.finds_about() * 2 > are_about(Session.objects.all())
+        return self.finds_about() * 2 > sessions_about(Q())
 
     @property
     def text(self) -> str:

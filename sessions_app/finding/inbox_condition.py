@@ -7,7 +7,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet, Value
 
-from sessions_app.finding.counting import are_about, count_up_to
+from sessions_app.finding.counting import are_about, count_up_to, sessions_about
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_calls import finding_calls
@@ -96,7 +96,7 @@ def _of(session_filter: SessionFilter) -> Condition | None:
 
 def _have_changed_few(since: datetime | None) -> bool:
     """Whether a time is asked for since which only a few sessions have changed. One estimate."""
-    return since is not None and are_about(Session.objects.filter(updated_at__gte=since)) <= MOST_KEYS
+    return since is not None and sessions_about(Q(updated_at__gte=since)) <= MOST_KEYS
 
 
 def _is_of_few(facets: Facets) -> bool:
@@ -176,7 +176,7 @@ def by_facets(facets: Facets) -> Condition | None:
         _have_no_calls(facets.phase)
         and facets.status in ("", *STOPPED)
         and not _have_changed_few(facets.since)
-        and are_about(Session.objects.filter(replace(facets, status="", phase="").asked)) > MOST_SOME
+        and sessions_about(replace(facets, status="", phase="").asked) > MOST_SOME
     )
     if are_in_phase:
         rows[0] = rows[0].none()
@@ -212,19 +212,19 @@ def _are_common_since(facets: Facets) -> bool:
     """
     if facets.since is None or facets.status or facets.phase or _have_changed_few(facets.since):
         return False
-    number = are_about(Session.objects.filter(replace(facets, since=None).asked))
-    return number > MOST_SOME and number * COMMON > are_about(Session.objects.all())
+    number = sessions_about(replace(facets, since=None).asked)
+    return number > MOST_SOME and number * COMMON > sessions_about(Q())
 
 
 def _without_most(facets: Facets) -> Facets:
     """The same, but an agent, a tag or an assignee that more than half of all sessions have is asked of each row, not
     of the index: it would compare long lists. At most four estimates.
     """
-    most = are_about(Session.objects.all()) / 2
+    most = sessions_about(Q()) / 2
     for name in ("agent", "tag", "assignee"):
         if getattr(facets, name):
             only = Facets(**{name: getattr(facets, name)})
-            if are_about(Session.objects.filter(only.asked)) > most:
+            if sessions_about(only.asked) > most:
                 changes: dict[str, Any] = {name: "", "rest": facets.rest & only.asked}
                 facets = replace(facets, **changes)
     return facets
@@ -300,8 +300,7 @@ def _are_one_in(number: int, where: Q, state: Q) -> bool:
     """Whether one in so many of the sessions in the state meets the condition, so that lines are found soon in their
     order. Two queries.
     """
-    in_state = Session.objects.filter(state)
-    return are_about(in_state.filter(where)) * number > are_about(in_state)
+    return sessions_about(state & where) * number > sessions_about(state)
 
 
 def _few(

@@ -16,7 +16,7 @@ from django.db.models import F, Q, QuerySet
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
-from sessions_app.finding.counting import MOST, are_about
+from sessions_app.finding.counting import MOST, are_about, sessions_about
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.newest import any_matching, first_matching, first_with_facets
 from sessions_app.finding.parts import first_of_each, opaque
@@ -243,7 +243,7 @@ def _first_of_several(
     of_each = [facets.narrowed(rest=beyond, **_wanted(each)) for each in conditions]
     parts = list(zip(rows, of_each, strict=True))
     in_queue = reduce(or_, conditions)
-    few_are_left = in_queue and are_about(Session.objects.filter(facets.of_index)) <= ASKED_FOR_QUEUE
+    few_are_left = in_queue and sessions_about(facets.of_index) <= ASKED_FOR_QUEUE
     every = None
     if few_are_left and _are_most(conditions):
         # The index would compare lists of more than half of all sessions with those that have the other facets.
@@ -256,8 +256,8 @@ def _are_most(conditions: Sequence[Q]) -> bool:
 
     By estimates: at most one query for each condition and one for all sessions.
     """
-    numbers = [are_about(Session.objects.filter(condition)) for condition in conditions]
-    return 2 * sum(numbers) > are_about(Session.objects.all())
+    numbers = [sessions_about(condition) for condition in conditions]
+    return 2 * sum(numbers) > sessions_about(Q())
 
 
 def select(key: str, now: datetime, where: Q | None) -> QuerySet[Session]:

@@ -224,7 +224,7 @@ def _card(
     tool = published_tool(agent, request.call.tool, mask)
     schema: dict[str, Any] = tool.get("parameters") or {}
     policy: dict[str, Any] = tool.get("policy") or {}
-    formats = _formats(request, mask)
+    formats: Mapping[str, str] = policy.get("formats") or {}
     arguments = approval.arguments if approval.edited is None else approval.edited
     rows = fields(approval.arguments, schema, typed, edited=approval.edited, prefix=prefix, formats=formats)
     return Card(
@@ -265,13 +265,6 @@ def _sentence(
     return [
         SentencePart(part.text, by_name.get(part.argument)) for part in parts(tool, name, arguments, typed)
     ]
-
-
-def _formats(request: Request, mask: Mask) -> Mapping[str, str]:
-    """Those of the call's arguments, by its tool's policy."""
-    tool = published_tool(request.session.registered_agent, request.call.tool, mask)
-    formats: Mapping[str, str] = (tool.get("policy") or {}).get("formats") or {}
-    return formats
 
 
 def _sum(rows: Sequence[Field], formats: Mapping[str, str]) -> Sum | None:

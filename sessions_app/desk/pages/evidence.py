@@ -7,6 +7,7 @@ At most seven queries for any number of calls. Of each history only the rows dir
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 from django.db.models import JSONField, QuerySet, TextField
@@ -18,7 +19,7 @@ from sessions_app.access.errors import Invalid
 from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.access.typed import read_json
 from sessions_app.desk.pages import excerpts, replacements
-from sessions_app.desk.pages.excerpts import Excerpt
+from sessions_app.desk.pages.excerpts import Excerpt, Style
 from sessions_app.desk.pages.replacements import Replacement, Replacements
 from sessions_app.desk.pages.summary import style_of_result
 from sessions_app.history.staff_notes import note_places
@@ -88,10 +89,19 @@ def of_calls(
     calls = {call.pk: _chosen(call, rows) for (_, call), rows in _before(places, _lookups, FINDINGS_WITHIN)}
     texts = _texts((row.pk for rows in words.values() for row in rows), mask)
     findings = _findings((row.pk for rows in calls.values() for row in rows), mask)
+    # The calls of a page are of a few tools.
+    style_of = cache(partial(style_of_result, mask=mask))
     return {
         call.pk: Evidence(
             *_words(words[call.pk], texts, replaced[branch.pk], call),
-            _corrected(calls[call.pk], findings, replaced[branch.pk], call, agents.get(call.pk), mask),
+            _corrected(
+                calls[call.pk],
+                findings,
+                replaced[branch.pk],
+                call,
+                partial(style_of, agents.get(call.pk)),
+                mask,
+            ),
         )
         for branch, call in places
     }
@@ -217,15 +227,18 @@ def _corrected(
     findings: Mapping[int, ToolCall],
     replaced: Replacements,
     call: ToolCall,
-    agent: RegisteredAgent | None,
+    style_of: Callable[..., Style],
     mask: Mask,
 ) -> tuple[Finding, ...]:
-    """The findings of the rows, each as a person corrected it, written as their tools' policies have it."""
+    """The findings of the rows, each as a person corrected it.
+
+    :param style_of: How a result of a tool is written, by its policy.
+    """
     shown = []
     # As they are shown: what is hidden in the call chooses nothing.
     about = frozenset(_values(mask.row(call).ran_with)) - {HIDDEN}
     for row in rows:
-        style = style_of_result(agent, row.tool, mask, asked_by=call.tool)
+        style = style_of(row.tool, asked_by=call.tool)
         if correction := replaced.by_call.get(row.position):
             is_short = len(correction.text) <= LONGEST_READ
             value = _value(correction.text) if is_short else "…"
