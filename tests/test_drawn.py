@@ -243,6 +243,30 @@ def test_a_stuck_line_of_the_inbox_is_drawn_once_for_who_may_do_the_same_about_i
 
 
 @pytest.mark.django_db
+def test_a_line_of_failures_is_drawn_once_and_for_each_filter_opens_what_that_leaves(client: Client):
+    client.force_login(builders.user("operator"))
+    yesterday = timezone.now() - timedelta(days=3)
+    for _ in range(2):
+        builders.failed()
+    Session.objects.update(updated_at=yesterday)
+
+    def page(address: str) -> tuple[str, int]:
+        before = tag.parts.misses
+        return client.get(address).content.decode(), tag.parts.misses - before
+
+    page("/inbox/?kind=failed")
+    text, drawn = page("/inbox/?kind=failed")
+    assert drawn == 0
+    assert 'href="/?queue=all&amp;failure=' in text
+    text, drawn = page("/inbox/?kind=failed&agent=claims")
+    assert drawn == 1 + 1  # the line, and no saved views, which a filtered inbox offers to save
+    assert 'href="/?queue=all&amp;agent=claims&amp;failure=' in text
+    builders.failed()
+    text, _ = page("/inbox/?kind=failed")
+    assert "3 sessions:" in text
+
+
+@pytest.mark.django_db
 def test_a_row_keeps_no_more_of_a_reason_than_it_shows(client: Client):
     client.force_login(builders.user("operator"))
     session = builders.paused()

@@ -4,21 +4,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django import template
+from django.template.loader import render_to_string
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from sessions_app import times
+from sessions_app.finding.inbox_rows import STUCK
 from sessions_app.models import Status
-from sessions_app.templatetags.desk import as_text, shown_field
+from sessions_app.templatetags.desk import as_text, shorten, shown_field
 from sessions_app.templatetags.drawn import parts
 
 if TYPE_CHECKING:
     from sessions_app.desk.pages.approvals import Card
     from sessions_app.desk.pages.doubts import Doubt
-    from sessions_app.desk.pages.inbox import Line, Stuck
+    from sessions_app.desk.pages.inbox import Failed, Line, Stuck
     from sessions_app.models import Session
 
 register = template.Library()
+
+# Characters of the error of sessions that have failed.
+LONGEST_ERROR = 280
 
 
 @register.simple_tag
@@ -52,9 +57,13 @@ def shown_sentence(card: "Card") -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
-def stuck_line(context: template.Context, line: "Line") -> SafeString:
-    """A line of the inbox about a session that should move and does not."""
-    stuck: Stuck = line.item  # type: ignore[assignment]
+def drawn_line(context: template.Context, line: "Line") -> SafeString:
+    """A line of the inbox about failed sessions, or about a stuck one."""
+    item: Any = line.item
+    return _stuck_line(context, line, item) if line.kind == STUCK else _failed_line(context, line, item)
+
+
+def _stuck_line(context: template.Context, line: "Line", stuck: "Stuck") -> SafeString:
     session, why_not = stuck.session, context["why_not"]
     return parts.draw(
         "inbox/_stuck.html",
@@ -71,6 +80,41 @@ def stuck_line(context: template.Context, line: "Line") -> SafeString:
             "may_assign": not why_not["assign"],
             "back": str(context["back"]),
         },
+    )
+
+
+def _failed_line(context: template.Context, line: "Line", failed: "Failed") -> SafeString:
+    session, advice, why_not, now = failed.session, failed.advice, context["why_not"], context["now"]
+    what = advice.what if advice is not None else ""
+    values = {
+        **_linked(session, "", None),
+        "id": line.id,
+        "agent_title": failed.agent_title,
+        "changed": failed.changed,
+        "is_one": failed.is_one,
+        "number": str(failed.number),
+        "what": what or "An error",
+        "since": times.since_when(line.since, now),
+        "last": times.since_when(failed.last, now),
+        "error": shorten(failed.error, LONGEST_ERROR) if failed.error != what else "",
+        "advice": advice.text if advice is not None else "",
+        "label": advice.label if advice is not None else "",
+        "action": advice.action.key if advice is not None and advice.action is not None else "",
+        "refusal": failed.refusal,
+        "key": failed.key,
+        "may_resume": not why_not["resume"] and failed.another_attempt_helps,
+        "cannot_run": failed.cannot_run,
+        "new_definition": session.new_definition,
+        "may_assign": not why_not["assign"],
+        "back": str(context["back"]),
+    }
+    parameters, sessions_query = advice.parameters if advice is not None else {}, context["sessions_query"]
+    return parts.keep(
+        "inbox/_failed.html",
+        {**values, "parameters": tuple(parameters.items()), "sessions_query": sessions_query.urlencode()},
+        lambda: render_to_string(
+            "inbox/_failed.html", {**values, "parameters": parameters, "sessions_query": sessions_query}
+        ),
     )
 
 

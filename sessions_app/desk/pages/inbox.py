@@ -42,8 +42,6 @@ from sessions_app.wording import time_left
 TEMPLATES = {
     APPROVAL: "inbox/_approval.html",
     DOUBT: "inbox/_doubt.html",
-    FAILED: "inbox/_failed.html",
-    CHANGED: "inbox/_failed.html",
 }
 # The id of the list's heading.
 HEADING = "inbox-heading"
@@ -113,7 +111,7 @@ class Line:
 
     id: of its element. ``following``: of the element where the keyboard goes on once it is decided.
     has_similar: the page has another approval of the same tool.
-    template: of a kind that has no tag of its own, see `sessions_app.templatetags.cards`.
+    template: "" of what is drawn once for what it shows, by the tag `drawn_line`.
     """
 
     kind: str
@@ -125,7 +123,7 @@ class Line:
 
     @property
     def template(self) -> str:
-        return TEMPLATES[self.kind]
+        return TEMPLATES.get(self.kind, "")
 
 
 @dataclass(frozen=True, slots=True)
