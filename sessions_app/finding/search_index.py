@@ -74,7 +74,7 @@ def update(seconds: float = 1.0) -> bool:
     """Add new rows, in short transactions, for about so many seconds. Returns whether there are more.
 
     What is written meanwhile is left for the next call, unless there is a whole batch of it: each look for new rows
-    takes as long as some hundred rows.
+    takes as long as to add some dozens of them.
 
     An index of which no masking is stored is empty, or an earlier version has made it of whole texts only.
     """
