@@ -1,11 +1,12 @@
 """Addresses of pages with a query string hold whatever text is given, and nothing that is not."""
 
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 from django.test import Client
 
 from agentstate.hosts import with_port
+from sessions_app import addresses
 from sessions_app.addresses import address
 from tests import builders
 
@@ -26,6 +27,13 @@ def test_parameters_are_quoted_and_empty_ones_left_out(
     assert urlsplit(address("inbox", **given)).query == query
     kept = [(name, str(value)) for name, value in given.items() if value not in (None, "")]
     assert parse_qsl(query) == kept
+
+
+def test_a_long_value_is_quoted_and_not_kept() -> None:
+    kept = addresses._parameter.cache_info().currsize
+    for letter in "äöü":
+        assert address("inbox", back=letter * 9_000) == f"/inbox/?back={quote(letter) * 9_000}"
+    assert addresses._parameter.cache_info().currsize == kept
 
 
 @pytest.mark.django_db
