@@ -11,7 +11,7 @@ from agentstate.celery import app
 from sessions_app import actions, tasks
 from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
 from sessions_app.access.masking import Mask
-from sessions_app.action_list import ACTIONS, PAUSE
+from sessions_app.action_list import ACTIONS, PAUSE, RESUME
 from sessions_app.actions import BY_REASON, bulk, steer
 from sessions_app.desk.pages import bulk as reading
 from sessions_app.models import BulkAction, Event, Session, StaffPermission
@@ -155,6 +155,14 @@ def test_the_estimate_has_of_each_session_what_the_action_says_of_it_alone(actor
     shown = [(each.title, each.agent) for refusal in estimate.refused for each in refusal.examples]
     expected = [(each.title, each.agent) for refusal in estimate.refused for each in alone[refusal.why][:5]]
     assert shown == expected
+
+
+def test_those_that_changed_last_choose_the_action_to_begin_with(actor, monkeypatch):
+    monkeypatch.setattr(bulk, "LOOKED_AT", 1)
+    first, newest, last = builders.queued(), builders.paused(), builders.queued()
+    assert sorted([newest.pk, last.pk, first.pk]) == [first.pk, newest.pk, last.pk]
+    Session.objects.exclude(pk=newest.pk).update(updated_at=timezone.now() - timedelta(days=1))
+    assert actions.bulk_fitting(actor=actor, chosen=actions.bulk_chosen(sessions=ALL)) is RESUME
 
 
 def test_more_or_fewer_sessions_than_expected_are_not_touched(actor):
