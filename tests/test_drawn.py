@@ -243,6 +243,25 @@ def test_a_stuck_line_of_the_inbox_is_drawn_once_for_who_may_do_the_same_about_i
 
 
 @pytest.mark.django_db
+def test_a_line_of_failures_and_a_stuck_one_offer_each_person_what_they_may_do(client: Client):
+    lost = builders.lost()
+    failures = [builders.retries_used_up() for _ in range(2)]
+    Session.objects.update(updated_at=timezone.now() - timedelta(days=3))
+    cause = builders.fresh(failures[0]).failure
+    offered = []
+    for role in ("operator", "viewer", "operator"):
+        client.force_login(builders.user(role))
+        text = client.get("/inbox/").content.decode()
+        wanted = (
+            f"failure={cause}&amp;kind=resume",
+            f"failure={cause}&amp;kind=assign",
+            f"/{lost.pk}/assign/",
+        )
+        offered.append([address in text for address in wanted])
+    assert offered == [[True] * 3, [False] * 3, [True] * 3]
+
+
+@pytest.mark.django_db
 def test_a_line_of_failures_is_drawn_once_and_for_each_filter_opens_what_that_leaves(client: Client):
     client.force_login(builders.user("operator"))
     yesterday = timezone.now() - timedelta(days=3)
