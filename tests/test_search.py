@@ -611,6 +611,8 @@ def test_a_customer_is_found_by_a_character_among_the_newest_sessions_and_the_li
     is_cut = connection.vendor == "postgresql"
     assert str(new.pk) in page()
     assert (str(old.pk) not in page()) == (says_so in page()) == is_cut
+    without_any = client.get("/?queue=all&customer=%C2%A7&tag=nobodys").content.decode()
+    assert ('<span class="count">0+</span>' in without_any) == is_cut
 
 
 def test_a_character_is_found_in_the_titles_of_the_newest_sessions_and_more_may_be_elsewhere(monkeypatch):
