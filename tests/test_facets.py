@@ -475,6 +475,16 @@ def test_how_the_sessions_of_an_inbox_are_found_depends_on_how_many_of_them_wait
         assert prepared(agent="letters", **also)[0].stopped.matches is Matches.SOME
     assert ways(agent="letters", status="paused")[0]
     assert ways(agent="letters", tag="rare")[0]
+    # A tag that most of them have leaves as many.
+    monkeypatch.setattr(inbox_condition, "LOOKED_AT_FOR_TAG", 6)
+    for also in ({}, {"since": "30d"}, {"assignee": "nobody"}):
+        condition, has_keys, _ = prepared(agent="letters", tag="rare", **also)
+        assert not has_keys
+        assert condition.stopped.matches is Matches.SOME
+    assert ways(agent="letters", tag="rare", status="paused")[0]
+    assert ways(agent="letters", tag="other")[0]
+    monkeypatch.setattr(inbox_condition, "LOOKED_AT_FOR_TAG", 10)
+    assert ways(agent="letters", tag="rare")[0]
     monkeypatch.setattr(inbox_condition, "MOST_KEYS", 6)
     assert ways(agent="letters") == keys
     # A tag that few sessions have.

@@ -36,12 +36,14 @@ MOST_KEYS = 3_000
 MOST_KEYS_OF_MANY = 500
 # Beside a time, lines are asked for their sessions in their order where one in so many sessions meets the rest.
 COMMON = 25
+# Of so many sessions of an agent it is seen whether most of them have a tag.
+LOOKED_AT_FOR_TAG = 100
 # So many sessions of one agent or tag are looked through faster than all lines of the inbox for those of them.
 MOST_SOME = 30_000
 
 
 def prepare(session_filter: SessionFilter) -> Condition | None:
-    """The condition of a filter; None where it leaves all sessions. At most 16 queries besides the filter's.
+    """The condition of a filter; None where it leaves all sessions. At most 18 queries besides the filter's.
 
     A page asks ten times which sessions meet its condition. Those of a few are found first, and named by their keys.
     """
@@ -67,7 +69,8 @@ def _of(session_filter: SessionFilter) -> Condition | None:
         if facets.is_of_state and not _have_changed_few(facets.since):
             return of_status(rest, status, phase)
         if _waits_often(facets):
-            return _of_some_or_most(where)
+            # Of the rows that an index of agents has, each is asked for the tag.
+            return _of_some_or_most(facets.asked if facets.tag else where)
         # One index has the customers of those that may have a line.
         if not session_filter.finds_customers and (session_filter.fields_on > 1 or _is_of_few(facets)):
             by_state = by_facets(facets)
@@ -107,19 +110,30 @@ def _is_of_few(facets: Facets) -> bool:
 
 def _waits_often(facets: Facets) -> bool:
     """Whether an agent is asked for of which more sessions wait or are paused than can be named, and nothing else that
-    leaves few. At most three queries.
+    leaves few. At most four queries.
 
     Some agents wait for people more often than others, which PostgreSQL does not expect. It counts them by one index.
     """
-    also = replace(facets, agent="", since=None, are_many_since=False)
+    also = replace(facets, agent="", tag="", since=None, are_many_since=False)
     if (
         not facets.agent
         or also not in (Facets(), Facets(assignee="nobody"))
         or _have_changed_few(facets.since)
     ):
         return False
-    sessions = Session.objects.filter(agent=facets.agent)
-    return are_about(sessions) <= MOST_SOME and count_up_to(sessions.filter(IS_STOPPED), MOST_KEYS).more
+    stopped = Session.objects.filter(IS_STOPPED, agent=facets.agent)
+    return (
+        sessions_about(Q(agent=facets.agent)) <= MOST_SOME
+        and count_up_to(stopped, MOST_KEYS).more
+        and (not facets.tag or _have_mostly(facets.tag, stopped))
+    )
+
+
+def _have_mostly(tag: str, sessions: QuerySet[Session]) -> bool:
+    """Whether most of the first of these sessions have the tag. One query."""
+    some = sessions.order_by().values("pk")[:LOOKED_AT_FOR_TAG]
+    number = Session.objects.filter(Facets(tag=tag).asked, pk__in=some).count()
+    return 2 * number > LOOKED_AT_FOR_TAG
 
 
 def _of_some_or_most(where: Q) -> Condition:
