@@ -337,6 +337,9 @@ def test_an_invalid_filter_shows_its_error_and_the_others_still_filter(desk):
     text = desk.get("/?status=bogus&tag=glass").content.decode()
     assert "Select a valid choice" in text
     assert listed(desk, "status=bogus&tag=glass") == ["One"]
+    alone = desk.get("/?status=bogus").content.decode()
+    assert '<details class="filter" open>' in alone
+    assert "Select a valid choice" in alone
 
 
 def test_only_fields_that_can_be_filled_in_have_a_label(desk):
