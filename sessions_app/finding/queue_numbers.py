@@ -7,8 +7,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import reduce
-from operator import or_
 from typing import Self
 
 from django.contrib.auth.models import User
@@ -108,7 +106,7 @@ def count_of_own(key: str, user: User, now: datetime) -> Count:
 
 @planned_anew
 def _own(user: int, now: datetime | None, *, key: str) -> QuerySet[Session, uuid.UUID]:
-    return up_to_most(Session.objects.filter(reduce(or_, conditions_of(key, now)), assignee=user))
+    return up_to_most(Session.objects.filter(queue_filter(key, now), assignee=user))
 
 
 def _to_count(key: str, now: datetime) -> Sql:

@@ -62,8 +62,11 @@ BY_KEY = {queue.key: queue for queue in (ATTENTION, *QUEUES)}
 ORDERS = {"oldest": True, "newest": False}
 
 
-def queue_filter(key: str, now: datetime) -> Q:
-    """Which sessions are in a queue. "Failed" and "Stuck" are those whose label is that, see `stuck.status_label`."""
+def queue_filter(key: str, now: datetime | None) -> Q:
+    """Which sessions are in a queue. "Failed" and "Stuck" are those whose label is that, see `stuck.status_label`.
+
+    :param now: None will do for a queue that is not one of `BY_TIME`.
+    """
     return reduce(or_, conditions_of(key, now))
 
 

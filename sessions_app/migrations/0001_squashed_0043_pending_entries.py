@@ -1066,6 +1066,7 @@ class Migration(migrations.Migration):
                         to="sessions_app.checkpoint",
                     ),
                 ),
+                # Behind the foreign keys, where the tables of earlier versions have it.
                 migrations.AddField(
                     model_name="session",
                     name="has_failed",

@@ -13,9 +13,9 @@ from django.db.models import QuerySet
 from django.http import QueryDict
 
 from sessions_app.access.availability import agent_cannot_run
-from sessions_app.action_list import RELEASE, RESUME
+from sessions_app.action_list import RESUME
 from sessions_app.addresses import address
-from sessions_app.desk.pages.advice import Advice, advice
+from sessions_app.desk.pages.advice import Advice, advice, who_may_release
 from sessions_app.desk.pages.approvals import Batch, Card, read_cards
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.doubts import Doubt, read_doubts
@@ -35,7 +35,7 @@ from sessions_app.finding.inbox_rows import (
 )
 from sessions_app.finding.inbox_states import Condition
 from sessions_app.history.failures import newest_failures, tool_of
-from sessions_app.models import Session, Status, WaitingFor
+from sessions_app.models import Session, WaitingFor
 from sessions_app.models.compiled import compiled
 from sessions_app.wording import time_left
 
@@ -301,5 +301,4 @@ def _stuck(context: PageContext, session: Session) -> Stuck:
     why = (
         stuck.why_not_moving(session, context.now) or "An approval has expired, and no sweep has rejected it."
     )
-    who_may = context.why_not.of(RELEASE) if session.status == Status.RUNNING else ""
-    return Stuck(session, agent_title(session), why, who_may)
+    return Stuck(session, agent_title(session), why, who_may_release(session, context.actor))
