@@ -94,7 +94,7 @@ def _of(session_filter: SessionFilter) -> Condition | None:
         keys = list(rows[: MOST_KEYS_OF_MANY + 1])
         if len(keys) <= MOST_KEYS_OF_MANY:
             return Condition.of(are(keys), Matches.FEW)
-    return Condition.of(where)
+    return Condition.of(facets.asked_in_order if facets else where)
 
 
 def _have_changed_few(since: datetime | None) -> bool:
@@ -206,7 +206,7 @@ def by_facets(facets: Facets) -> Condition | None:
     found = []
     for (keys, are_all), (state, *_) in zip(read, OF_STATES, strict=True):
         if state is IS_STOPPED and (are_in_phase or (_have_no_calls(facets.phase) and not are_all)):
-            found.append(_in_phase(facets.phase, facets.status, facets.asked))
+            found.append(_in_phase(facets.phase, facets.status, Q(opaque(facets.asked))))
         elif are_all:
             found.append(OfState.of_named(Named(keys, facets.status, facets.phase)))
         elif state is HAS_CAUSE:

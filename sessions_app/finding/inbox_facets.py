@@ -7,6 +7,7 @@ from django.db.models import Q
 
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.inbox_states import HAS_CAUSE, IS_MOVING, IS_STOPPED, MOVING
+from sessions_app.finding.parts import opaque
 from sessions_app.models import STOPPED, Phase, Status
 
 WITH_CAUSE = (Status.WAITING, Status.IDLE)
@@ -31,9 +32,11 @@ def where_in_states(facets: Facets, statuses: Sequence[Status], also: Q) -> Q:
         waiting = Q(status=Status.WAITING, phase_at_rest=facets.phase)
         asked = replace(facets, status="", phase="").asked_in_order
         return waiting & also & asked
+    # Those that wait in that phase are among those that are in it.
+    are_failed = statuses == WITH_CAUSE and facets.phase == Phase.ERROR and not facets.status
     where = Q()
     for status in statuses:
-        if facets.status not in ("", status):
+        if facets.status not in ("", status) or (status == Status.WAITING and are_failed):
             continue
         if status != Status.IDLE:
             where |= replace(facets, status=status).of_index
@@ -42,4 +45,5 @@ def where_in_states(facets: Facets, statuses: Sequence[Status], also: Q) -> Q:
             where |= replace(facets, status="", phase=Phase.ERROR).at_rest
     if not where:
         return Q(pk__in=[])
-    return where & facets.others & also
+    # Of a session that has failed, its own index would give all that have a cause, which is nearly each one found.
+    return where & facets.others & (Q(opaque(also)) if also else also)
