@@ -209,6 +209,11 @@ class Session(WritesChanges):
             models.Index(fields=["-updated_at", "-id"], condition=Q(has_failed=True), name="session_failed"),
             models.Index(fields=_BY_CAUSE, condition=Q(failure__isnull=False), name="session_failure"),
             models.Index(
+                fields=["agent", *_BY_CAUSE],
+                condition=Q(failure__isnull=False),
+                name="session_agent_failure",
+            ),
+            models.Index(
                 fields=_BY_CAUSE, condition=Q(waiting_for=WaitingFor.CHANGED), name="session_changed"
             ),
             models.Index(fields=["agent", "status"], name="session_agent_status"),
