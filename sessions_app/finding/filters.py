@@ -21,6 +21,7 @@ from sessions_app.finding.facets import Facets
 from sessions_app.finding.hidden import contains, has_index, may_find_tag, may_know_hidden
 from sessions_app.finding.keys import are
 from sessions_app.finding.pairs import has_trigrams
+from sessions_app.finding.parts import opaque
 from sessions_app.finding.search_sessions import Found, search
 from sessions_app.models import BulkItem, Phase, RegisteredAgent, SessionTag, Status
 from sessions_app.models.compiled import compiled
@@ -132,7 +133,9 @@ class SessionFilter(forms.Form):
             if not may_find_tag(tag, whole=whole):
                 self.facets = None
                 return Q(pk__in=[])
-            where &= has_tag(tag)
+            # Of the few that a search has found each is asked for its tags: all that have the tag would be read.
+            is_asked = self.found.few and connection.vendor == "postgresql"
+            where &= Q(opaque(Facets(tag=tag).asked)) if is_asked else has_tag(tag)
             facets = replace(facets, tag=tag)
         if "assignee" in values:
             assignee = self._assignee(values["assignee"])

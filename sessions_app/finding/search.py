@@ -97,21 +97,22 @@ def _sessions(words: Words, limit: int) -> tuple[str, tuple[Any, ...]]:
     # PostgreSQL expects few sessions to be connected by forks, and would compare all of these with each hit.
     sql = f"""
         WITH matching AS ({messages} UNION ALL {calls}),
-        hit AS (SELECT branch_id, MIN(position) AS place FROM matching GROUP BY branch_id),
+        hit AS MATERIALIZED (
+            SELECT branch_id, (SELECT session_id FROM {branches} WHERE id = branch_id) AS session_id, place
+            FROM (SELECT branch_id, MIN(position) AS place FROM matching GROUP BY branch_id) AS of_branch
+        ),
         number AS (SELECT COUNT(*) AS hits FROM matching),
         line AS MATERIALIZED (
-            SELECT DISTINCT (
-                SELECT line FROM {sessions} WHERE id = (SELECT session_id FROM {branches} WHERE id = hit.branch_id)
-            ) AS line FROM hit
+            SELECT DISTINCT (SELECT line FROM {sessions} WHERE id = hit.session_id) AS line FROM hit
         ),
         shared (session_id, branch_id, upto) AS MATERIALIZED (
             SELECT fork.session_id, {_item(0)}, {_item(1)} FROM line
             JOIN {sessions} member ON member.line = line.line
             JOIN {branches} fork ON fork.session_id = member.id AND fork.number = 1 CROSS JOIN {_each_segment()}
         )
-        SELECT session_id, (SELECT hits FROM number) FROM {branches} WHERE id IN (SELECT branch_id FROM hit)
+        SELECT session_id, (SELECT hits FROM number) FROM hit
         UNION
-        SELECT session_id, (SELECT hits FROM number) FROM shared
+        SELECT shared.session_id, (SELECT hits FROM number) FROM shared
         JOIN hit ON hit.branch_id = shared.branch_id AND hit.place <= shared.upto
     """  # noqa: S608 - names of our own tables; the words are parameters
     return sql, (*first, *second)
