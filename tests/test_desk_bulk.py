@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from sessions_app.actions import bulk
@@ -88,6 +89,21 @@ def test_it_is_begun_worked_off_and_its_failures_are_linked(operator):
     one.refresh_from_db()
     assert one.status == "paused"
     assert "pause 3" in plain(operator.get("/bulk/actions/"))
+
+
+def test_a_colleague_sees_whose_sessions_were_selected_by_me(operator):
+    """Their own would be others."""
+    queued = builders.queued(assignee=User.objects.get(username="anna"))
+    builders.queued()
+    answer = begin(operator, "queue=all&assignee=me&kind=pause")
+    work()
+    queued.refresh_from_db()
+    assert (queued.status, BulkAction.objects.get().query) == ("paused", "assignee=anna&queue=all")
+    colleague = Client()
+    colleague.force_login(builders.user("supervisor", "sue"))
+    text = plain(colleague.get(answer["Location"]))
+    assert "assignee: anna" in text
+    assert 'href="/?assignee=anna&amp;queue=all"' in text
 
 
 @pytest.mark.slow

@@ -94,7 +94,9 @@ def _of(session_filter: SessionFilter) -> Condition | None:
         keys = list(rows[: MOST_KEYS_OF_MANY + 1])
         if len(keys) <= MOST_KEYS_OF_MANY:
             return Condition.of(are(keys), Matches.FEW)
-    return Condition.of(facets.asked_in_order if facets else where)
+    # Of a tag alone each row is asked as an index gives it.
+    is_of_tag = facets is not None and facets.tag and not facets.agent
+    return Condition.of(facets.asked_in_order if facets is not None and is_of_tag else where)
 
 
 def _have_changed_few(since: datetime | None) -> bool:

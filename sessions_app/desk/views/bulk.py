@@ -58,7 +58,8 @@ def begin(request: Request) -> HttpResponse:
     estimate = None
     if not problem:
         if posts:
-            submission = submit(form, lambda: form.run(actor, sessions, query))
+            kept = _as_others_read_it(query, actor)
+            submission = submit(form, lambda: form.run(actor, sessions, kept))
             if submission.result is not None:
                 messages.success(request, "Started. You can leave this page.")
                 return redirect("bulk_action", submission.result.pk)
@@ -167,6 +168,14 @@ def _query(parameters: QueryDict, queue: str) -> str:
         query.pop(name, None)
     query["queue"] = queue
     return query.urlencode()
+
+
+def _as_others_read_it(query: str, actor: Actor) -> str:
+    """The query string with the name of the person who is "me" in it: others see what a bulk action has selected."""
+    parameters = QueryDict(query, mutable=True)
+    if parameters.get("assignee") == "me":
+        parameters["assignee"] = actor.name
+    return parameters.urlencode()
 
 
 def describe_hidden(parameters: QueryDict, mask: Mask) -> list[tuple[str, Any]]:
