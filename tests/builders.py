@@ -21,6 +21,7 @@ from functools import wraps
 from hashlib import sha256
 from itertools import count
 from typing import Any, TypeVar, cast
+from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db.models import Model
@@ -55,6 +56,7 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
+from sessions_app.models.session import uuid7
 
 SYSTEM = Actor.system("tests")
 DEFINITION = "d" * 64
@@ -174,6 +176,11 @@ def _written_at_the_end(build: Method) -> Method:
     return cast("Method", built)
 
 
+def key_of(at: datetime) -> UUID:
+    """The key of a session that was made at that time."""
+    return UUID(int=int(at.timestamp() * 1000) << 80 | uuid7().int % 2**80)
+
+
 class History:
     """One session, with the rows that a real run writes, at their positions.
 
@@ -195,6 +202,7 @@ class History:
         self.now: datetime = fields.pop("created_at", timezone.now() - timedelta(minutes=10))
         agent(agent_key)
         fields = {"title": "Windscreen of POL-7", "customer": "Ada Lovelace", **fields}
+        fields.setdefault("id", key_of(self.now))
         self.session = Session.objects.create(
             agent=agent_key, created_at=self.now, phase_since=self.now, definition=DEFINITION, **fields
         )

@@ -382,13 +382,11 @@ def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def aged() -> Callable[[Session, int, int], Session]:
-    """Makes as if its call was asked for, and it changed last, so many days ago."""
+def aged() -> Callable[..., Session]:
+    """Builds one whose call was asked for, and which changed last, so many days ago."""
 
-    def make(session: Session, asked: int, changed: int) -> Session:
-        at = timezone.now() - timedelta(days=asked)
-        Approval.objects.filter(session=session).update(asked_at=at)
-        ToolCall.objects.filter(branch__session=session).exclude(started_at=None).update(started_at=at)
+    def make(build: Callable[..., Session], asked: int, changed: int, **fields: Any) -> Session:
+        session = build(created_at=timezone.now() - timedelta(days=asked), **fields)
         Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(days=changed))
         return session
 
@@ -409,7 +407,7 @@ AGED = [(50, 50, False), (50, 3, True), (50, 20, True), (20, 20, True), (20, 3, 
 )
 def test_lines_of_the_last_month_are_of_all_sessions_that_changed_in_it_however_old_their_calls_are(
     monkeypatch: pytest.MonkeyPatch,
-    aged: Callable[[Session, int, int], Session],
+    aged: Callable[..., Session],
     values: dict[str, str],
     oldest_first: bool,
     matches: Matches,
@@ -421,7 +419,7 @@ def test_lines_of_the_last_month_are_of_all_sessions_that_changed_in_it_however_
     for asked, changed, is_line in AGED:
         for kind, build in (("approval", builders.waiting_for_approval), ("doubt", builders.in_doubt)):
             matching, other, *none = (
-                aged(build(tags=["vip"] * (number != 1)), asked, changed) for number in range(5)
+                aged(build, asked, changed, tags=["vip"] * (number != 1)) for number in range(5)
             )
             Session.objects.filter(pk=other.pk).update(agent="letters", assignee=anna)
             ToolCall.objects.filter(branch__session=other).update(tool="look_up_policy")
@@ -460,14 +458,32 @@ def test_lines_of_the_last_month_are_of_all_sessions_that_changed_in_it_however_
         assert {kind: numbers[kind].number for kind in kinds} == {kind: by_kind[kind] for kind in kinds}
 
 
+@pytest.mark.parametrize("most_calls", [1_000, 0], ids=["few calls", "many calls"])
+def test_a_call_is_found_whose_worker_was_hours_behind_the_server_that_made_its_session(
+    monkeypatch: pytest.MonkeyPatch, most_calls: int
+) -> None:
+    now = timezone.now()
+    session = builders.waiting_for_approval(created_at=now - timedelta(days=29, hours=22))
+    Approval.objects.update(asked_at=now - timedelta(days=30, hours=2))
+    monkeypatch.setattr(inbox_calls, "MOST_CALLS", most_calls)
+    no_keys(monkeypatch)
+    monkeypatch.setattr(inbox_condition, "_are_one_in", lambda *_: True)
+    condition = inbox_condition.prepare(
+        SessionFilter({"since": "30d"}, user=builders.user("supervisor", "anna"))
+    )
+    assert condition is not None
+    [entry] = inbox.read_page(now, kinds=("approval",), condition=condition).entries
+    assert _session_of(entry) == session.pk
+
+
 @pytest.mark.parametrize("most_calls", [1, 0], ids=["few calls", "many calls"])
 @pytest.mark.parametrize("days", [3, 50])
 def test_the_sessions_of_old_calls_that_have_changed_since_are_looked_for_once(
-    monkeypatch: pytest.MonkeyPatch, aged: Callable[[Session, int, int], Session], days: int, most_calls: int
+    monkeypatch: pytest.MonkeyPatch, aged: Callable[..., Session], days: int, most_calls: int
 ) -> None:
     """For both kinds of calls, their lines and their numbers."""
     for build in (builders.waiting_for_approval, builders.in_doubt):
-        aged(build(), 50, days)
+        aged(build, 50, days)
     builders.paused()
     anna = builders.user("supervisor", "anna")
     no_keys(monkeypatch)

@@ -13,7 +13,7 @@ from django.core.exceptions import EmptyResultSet
 from django.db import connection
 from django.db.models import Q, QuerySet
 
-from sessions_app.finding.inbox_rows import APPROVAL, DOUBT
+from sessions_app.finding.inbox_rows import APPROVAL, DOUBT, stopped_with_older_calls
 from sessions_app.finding.inbox_states import IS_STOPPED, Condition, FindCalls, Matches
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 from sessions_app.models.compiled import planned_anew
@@ -38,7 +38,7 @@ def finding_calls(condition: Condition) -> FindCalls | None:
     if since is None:
         return None
     # In the order of the calls each of them would be asked before the first line is found.
-    return cache(lambda: _find(IS_STOPPED & Q(updated_at__gte=since), before=since))
+    return cache(lambda: _find(stopped_with_older_calls(since), before=since))
 
 
 def _find(where: Q, before: datetime | None = None) -> Mapping[str, str | None] | None:

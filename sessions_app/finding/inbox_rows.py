@@ -5,7 +5,7 @@ How PostgreSQL is asked for them depends on how many sessions meet it. The lines
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -19,11 +19,14 @@ from sessions_app.finding.keys import in_list
 from sessions_app.finding.parts import NotEstimated, Part, SortedFirst, opaque
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 from sessions_app.models.selects import NO_ROWS, Sql, as_sql
+from sessions_app.models.session import made_before
 
 APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
 BY_CAUSE = (FAILED, CHANGED)
 # The kinds whose lines are calls, and so of one tool each.
 OF_TOOLS = (APPROVAL, DOUBT)
+# No two clocks of an installation differ by as much.
+CLOCKS_DIFFER = timedelta(days=1)
 
 
 # The branch of a request, and whether it is the one that its session is on, which next to all open ones are.
@@ -106,7 +109,8 @@ def _parts(
             return in_order or [rows.none()]
         rows = rows.filter(in_list(keys))
     elif since is not None:
-        rows = rows.filter(calls.of(_stopped_since(since)))
+        with_older = Session.objects.filter(stopped_with_older_calls(since)).order_by()
+        rows = rows.filter(calls.of(with_older))
     else:
         # A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet the condition.
         rows = rows.filter(calls.of(stopped.sessions(IS_STOPPED)))
@@ -138,13 +142,15 @@ _DOUBTS = _Calls(
 )
 
 
-def _stopped_since(since: datetime) -> QuerySet[Session]:
-    """The sessions that wait or are paused, and have changed since. An index has them with their branches.
+def stopped_with_older_calls(since: datetime) -> Q:
+    """The sessions that wait or are paused and have changed since, and may have calls from before that time. An index
+    has them with their branches.
 
-    Of the sessions that the calls from before that time belong to, few have changed since. In the order of the calls
-    each of them would be asked before the first line is found.
+    Of the sessions that such calls belong to, few have changed since. In the order of the calls each of them would be
+    asked before the first line is found. No call is older than its session, but the clocks of the servers that wrote
+    them may differ.
     """
-    return Session.objects.filter(IS_STOPPED, updated_at__gte=since).order_by()
+    return IS_STOPPED & Q(updated_at__gte=since) & made_before(since + CLOCKS_DIFFER)
 
 
 def _column(sql: str) -> RawSQL:
