@@ -94,9 +94,10 @@ def _of(session_filter: SessionFilter) -> Condition | None:
         keys = list(rows[: MOST_KEYS_OF_MANY + 1])
         if len(keys) <= MOST_KEYS_OF_MANY:
             return Condition.of(are(keys), Matches.FEW)
-    # Of a tag alone each row is asked as an index gives it.
-    is_of_tag = facets is not None and facets.tag and not facets.agent
-    return Condition.of(facets.asked_in_order if facets is not None and is_of_tag else where)
+    if facets is not None and facets.tag:
+        # Each row is asked for the tag as an index gives it.
+        return Condition.of(facets.asked if facets.agent else facets.asked_in_order)
+    return Condition.of(where)
 
 
 def _have_changed_few(since: datetime | None) -> bool:
