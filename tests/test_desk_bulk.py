@@ -95,7 +95,7 @@ def test_a_colleague_sees_whose_sessions_were_selected_by_me(operator):
     """Their own would be others."""
     queued = builders.queued(assignee=User.objects.get(username="anna"))
     builders.queued()
-    answer = begin(operator, "queue=all&assignee=me&kind=pause")
+    answer = begin(operator, "queue=all&assignee=me+&kind=pause")
     work()
     queued.refresh_from_db()
     assert (queued.status, BulkAction.objects.get().query) == ("paused", "assignee=anna&queue=all")
@@ -104,6 +104,19 @@ def test_a_colleague_sees_whose_sessions_were_selected_by_me(operator):
     text = plain(colleague.get(answer["Location"]))
     assert "assignee: anna" in text
     assert 'href="/?assignee=anna&amp;queue=all"' in text
+
+
+@pytest.mark.parametrize(
+    "name, assignee", [("anna", "nobody"), ("anna", "sue"), ("nobody", "me"), ("me", "me")]
+)
+def test_a_bulk_action_keeps_the_assignee_whose_sessions_were_selected(client, name, assignee):
+    """That of an account whose name stands for something else cannot be said otherwise."""
+    client.force_login(builders.user("operator", name))
+    builders.queued(assignee=User.objects.get(username=name) if assignee == "me" else None)
+    if assignee == "sue":
+        builders.queued(assignee=builders.user("operator", "sue"))
+    assert begin(client, f"queue=all&assignee={assignee}&kind=pause").status_code == 302
+    assert BulkAction.objects.get().query == f"assignee={assignee}&queue=all"
 
 
 @pytest.mark.slow

@@ -219,6 +219,24 @@ def test_the_lines_of_a_person_are_the_same_beside_any_filter_of_few_sessions_an
             assert few.chips == more.chips
 
 
+@pytest.mark.parametrize(
+    "query", ["agent=claims&tag=vip", "assignee=nobody&tag=vip", "agent=claims&assignee=nobody&tag=vip"]
+)
+def test_beside_a_tag_everything_else_is_asked_of_a_session_too(
+    desk: Client, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    shown = builders.in_doubt(tags=["vip"])
+    builders.in_doubt(tags=["vip"], agent_key="letters")
+    builders.in_doubt(tags=["vip"], assignee=User.objects.get(username="anna"))
+    builders.in_doubt()
+    no_keys(monkeypatch)
+    for most_some in (inbox_condition.MOST_SOME, 0):
+        monkeypatch.setattr(inbox_condition, "MOST_SOME", most_some)
+        lines = desk.get(f"/inbox/?{query}").context["page"].lines
+        assert shown in [line.item.session for line in lines]
+        assert len(lines) == (1 if query.count("=") == 3 else 2)
+
+
 def test_the_lines_of_a_broad_filter_are_counted_up_to_a_page(
     desk: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

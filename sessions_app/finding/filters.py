@@ -27,6 +27,8 @@ from sessions_app.models import BulkItem, Phase, RegisteredAgent, SessionTag, St
 from sessions_app.models.compiled import compiled
 from sessions_app.models.tag import has_tag
 
+# What stands for an assignee without being the name of an account.
+NO_NAMES = ("me", "nobody")
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 # The time in which a large part of all sessions may have changed.
 LONG = ("7d", "30d")

@@ -27,7 +27,7 @@ from sessions_app.desk.forms.lists import BulkForm
 from sessions_app.desk.pages import bulk as bulk_pages
 from sessions_app.desk.pages.causes import read_cause
 from sessions_app.finding import queues
-from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.filters import NO_NAMES, SessionFilter
 from sessions_app.finding.session_list import condition_of
 from sessions_app.models import BulkAction
 
@@ -58,7 +58,7 @@ def begin(request: Request) -> HttpResponse:
     estimate = None
     if not problem:
         if posts:
-            kept = _as_others_read_it(query, actor)
+            kept = _as_others_read_it(query, actor) if session_filter.is_of_own else query
             submission = submit(form, lambda: form.run(actor, sessions, kept))
             if submission.result is not None:
                 messages.success(request, "Started. You can leave this page.")
@@ -171,10 +171,13 @@ def _query(parameters: QueryDict, queue: str) -> str:
 
 
 def _as_others_read_it(query: str, actor: Actor) -> str:
-    """The query string with the name of the person who is "me" in it: others see what a bulk action has selected."""
+    """The query string of the person's own sessions, which says whose they are: others see what a bulk action has
+    selected.
+    """
+    if actor.name in NO_NAMES:
+        return query
     parameters = QueryDict(query, mutable=True)
-    if parameters.get("assignee") == "me":
-        parameters["assignee"] = actor.name
+    parameters["assignee"] = actor.name
     return parameters.urlencode()
 
 
