@@ -45,6 +45,7 @@ def test_a_list_leads_to_acting_on_all_that_it_shows(operator):
     three()
     text = plain(operator.get("/?queue=running&agent=claims"))
     assert 'href="/bulk/?queue=running&amp;agent=claims"' in text
+    assert 'href="/bulk/?queue=all"' in plain(operator.get("/?queue=asleep"))
     page = plain(operator.get("/bulk/?queue=running&agent=claims"))
     assert "<b>2 of 2 sessions</b>" in page
     assert "agent: claims" in page
@@ -179,10 +180,12 @@ def test_other_methods_are_refused(operator):
     assert operator.get("/views/1/delete/").status_code == 405
 
 
-def test_a_wrong_filter_acts_on_nothing(operator):
+@pytest.mark.parametrize("query", ["queue=all&status=asleep", "queue=asleep", "queue=asleep&agent=claims"])
+def test_a_wrong_filter_acts_on_nothing(operator, query):
     """It would be left out, and let in sessions that nobody meant."""
     three()
-    answer = operator.post("/bulk/?queue=all&kind=cancel&status=asleep", {"reason": "x", "expected": "3"})
+    assert "The filter is invalid" in plain(operator.get(f"/bulk/?{query}"))
+    answer = operator.post(f"/bulk/?{query}&kind=cancel", {"reason": "x", "expected": "3"})
     assert answer.status_code == 400
     assert "The filter is invalid" in plain(answer)
     assert not BulkAction.objects.exists()

@@ -44,17 +44,17 @@ def begin(request: Request) -> HttpResponse:
     actor = context.actor
     session_filter = SessionFilter(request.GET, user=request.user)
     queue = queue_of(request) or "all"
+    is_valid = session_filter.is_valid() and (request.GET.get("queue") or queue) == queue
     query = _query(request.GET, queue)
     # The sessions that the list shows from which the person comes.
     sessions = queues.select(queue, context.now, condition_of(queue, context.now, session_filter))
     chosen = actions.bulk_chosen(sessions=sessions)
     action = BULK_ACTIONS.get(request.GET.get("kind", ""))
     if action is None:
-        is_valid = session_filter.is_valid()
         action = actions.bulk_fitting(actor=actor, chosen=chosen) if is_valid else ASSIGN
     posts = request.method == "POST"
     form = BulkForm(request.POST if posts else None, action=action)
-    problem, status = _refusal(session_filter, action, actor, posts=posts)
+    problem, status = _refusal(session_filter, action, actor, is_valid=is_valid, posts=posts)
     estimate = None
     if not problem:
         if posts:
@@ -94,9 +94,14 @@ def begin(request: Request) -> HttpResponse:
     return render_page(request, "desk/bulk_new.html", values, status=status)
 
 
-def _refusal(session_filter: SessionFilter, action: Action, actor: Actor, *, posts: bool) -> tuple[str, int]:
-    """Why nothing can be estimated or begun, with the status of the answer; "" and 200 if it can."""
-    if not session_filter.is_valid():
+def _refusal(
+    session_filter: SessionFilter, action: Action, actor: Actor, *, is_valid: bool, posts: bool
+) -> tuple[str, int]:
+    """Why nothing can be estimated or begun, with the status of the answer; "" and 200 if it can.
+
+    :param is_valid: Whether the filter is, and there is such a queue.
+    """
+    if not is_valid:
         # The invalid part of a filter is ignored, so it would select sessions that the person did not see.
         picked = session_filter.errors.get("pick")
         problem = (
