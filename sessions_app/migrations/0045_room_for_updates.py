@@ -2,8 +2,8 @@
 
 A step updates its session's row twice, in its page and without an entry in any index, as long as the page has room.
 PostgreSQL takes dead versions of rows out of a page that it reads only where less than a tenth of it is free, or less
-than the fill factor asks for. A row of a length that fits into no such rest moved to a new page with up to each fourth update,
-wrote an entry into each of two dozen indexes, and left the old page empty until the next VACUUM.
+than the fill factor asks for. A row of a length that fits into no such rest moved to a new page with up to each fourth
+update, wrote an entry into each of two dozen indexes, and left the old page empty until the next VACUUM.
 """
 
 from django.apps.registry import Apps
