@@ -149,12 +149,12 @@ def report(messages: int) -> dict[str, float]:
 
 
 def _first_page(text: str) -> None:
-    """Of a queue, among whose sessions a search looks at the most matches."""
+    """Without the first sessions of the list, which a search looks through besides."""
     from sessions_app.finding import search
     from sessions_app.finding.keys import are
     from sessions_app.models import Session
 
-    keys, _ = search.newest_sessions(text, whole=True, limit=search.NEWEST_IN_QUEUE)
+    keys, _ = search.newest_sessions(text, whole=True)
     list(Session.objects.filter(are(keys)).order_by("-updated_at", "-id")[:51])
 
 

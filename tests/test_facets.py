@@ -344,7 +344,9 @@ def test_the_inbox_asks_the_index_for_the_person_whose_sessions_are_few(person: 
     assert f"'assignee {person.pk}'" in queries[-1]["sql"]
     # Of a person alone it has those that may have a line, of which there are fewer.
     with CaptureQueriesContext(connection) as queries:
-        condition = inbox_condition.prepare(SessionFilter(QueryDict("assignee=me"), user=person))
+        condition = inbox_condition.prepare(
+            SessionFilter(QueryDict("assignee=me"), user=person), timezone.now()
+        )
     assert f"'status waiting', 'assignee {person.pk}'" in queries[-1]["sql"]
     assert condition is not None
     for state, of_state in (
@@ -421,7 +423,7 @@ def test_sessions_of_an_age_are_named_where_few_have_the_rest_of_a_filter(
     user = builders.user("supervisor", "anna")
 
     def prepared(**values: str) -> Matches:
-        condition = inbox_condition.prepare(SessionFilter(values, user=user))
+        condition = inbox_condition.prepare(SessionFilter(values, user=user), timezone.now())
         assert condition is not None
         return condition.stopped.matches
 
@@ -455,7 +457,7 @@ def test_how_the_sessions_of_an_inbox_are_found_depends_on_how_many_of_them_wait
     def prepared(**values: str) -> tuple[Condition, bool, bool]:
         """And whether keys were looked for, and the index of facets was asked."""
         with CaptureQueriesContext(connection) as queries:
-            condition = inbox_condition.prepare(SessionFilter(values, user=user))
+            condition = inbox_condition.prepare(SessionFilter(values, user=user), timezone.now())
         assert condition is not None
         executed = [query["sql"] for query in queries if not query["sql"].startswith("EXPLAIN")]
         return (

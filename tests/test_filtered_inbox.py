@@ -364,7 +364,7 @@ def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch
     user = builders.user("supervisor", "anna")
 
     def prepared(**values: str) -> tuple[int, Matches]:
-        condition = inbox_condition.prepare(SessionFilter(values, user=user))
+        condition = inbox_condition.prepare(SessionFilter(values, user=user), timezone.now())
         assert condition is not None
         paused = Session.objects.filter(condition.stopped.where, status="paused")
         return paused.count(), condition.stopped.matches
@@ -396,7 +396,7 @@ def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch
     assert prepared(phase="executing") == (0, Matches.FEW)
     assert prepared(status="paused") == (6, Matches.SOME)
     assert prepared(status="waiting") == (0, Matches.FEW)
-    assert inbox_condition.prepare(SessionFilter({}, user=user)) is None
+    assert inbox_condition.prepare(SessionFilter({}, user=user), timezone.now()) is None
 
 
 @pytest.fixture
@@ -455,7 +455,7 @@ def test_lines_of_the_last_month_are_of_all_sessions_that_changed_in_it_however_
     monkeypatch.setattr(inbox_condition, "COMMON", 10**9 if matches is Matches.MANY else 0)
     monkeypatch.setattr(inbox_condition, "MOST_SOME", 0)
     monkeypatch.setattr(inbox_condition, "_are_one_in", lambda *_: matches is Matches.MANY)
-    condition = inbox_condition.prepare(SessionFilter({**values, "since": "30d"}, user=anna))
+    condition = inbox_condition.prepare(SessionFilter({**values, "since": "30d"}, user=anna), timezone.now())
     assert condition is not None
     if "status" not in values or connection.vendor == "sqlite":
         assert condition.stopped.matches is matches
@@ -487,7 +487,7 @@ def test_a_call_is_found_whose_worker_was_hours_behind_the_server_that_made_its_
     no_keys(monkeypatch)
     monkeypatch.setattr(inbox_condition, "_are_one_in", lambda *_: True)
     condition = inbox_condition.prepare(
-        SessionFilter({"since": "30d"}, user=builders.user("supervisor", "anna"))
+        SessionFilter({"since": "30d"}, user=builders.user("supervisor", "anna")), timezone.now()
     )
     assert condition is not None
     [entry] = inbox.read_page(now, kinds=("approval",), condition=condition).entries
@@ -507,7 +507,7 @@ def test_the_sessions_of_old_calls_that_have_changed_since_are_looked_for_once(
     no_keys(monkeypatch)
     monkeypatch.setattr(inbox_calls, "MOST_CALLS", most_calls)
     monkeypatch.setattr(inbox_condition, "_are_one_in", lambda *_: True)
-    condition = inbox_condition.prepare(SessionFilter({"since": "30d"}, user=anna))
+    condition = inbox_condition.prepare(SessionFilter({"since": "30d"}, user=anna), timezone.now())
     now = timezone.now()
     with CaptureQueriesContext(connection) as queries:
         found = inbox.read_page(now, kinds=("approval", "doubt"), condition=condition).entries
@@ -544,7 +544,7 @@ def test_calls_of_a_phase_that_has_hardly_any_are_looked_for_once(
     session_filter = SessionFilter(
         {"phase": "reflecting", "tag": "vip"}, user=builders.user("supervisor", "anna")
     )
-    condition = inbox_condition.prepare(session_filter)
+    condition = inbox_condition.prepare(session_filter, timezone.now())
     assert condition is not None
     assert condition.stopped.last
     now = timezone.now()
@@ -753,7 +753,7 @@ def test_a_session_that_leaves_its_phase_or_status_after_its_key_was_read_is_no_
     filtered: dict[str, str], later: dict[str, str], beside: dict[str, str]
 ) -> None:
     user = builders.user("supervisor", "anna")
-    condition = inbox_condition.prepare(SessionFilter({**filtered, **beside}, user=user))
+    condition = inbox_condition.prepare(SessionFilter({**filtered, **beside}, user=user), timezone.now())
     assert condition is not None
     assert inbox.read_page(timezone.now(), condition=condition).entries
     Session.objects.filter(**filtered).update(**later)

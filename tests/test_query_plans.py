@@ -30,6 +30,7 @@ from sessions_app.admin.base import UncountedPaginator
 from sessions_app.desk.pages.session import samples
 from sessions_app.finding import (
     counting,
+    hits,
     inbox,
     inbox_condition,
     inbox_rows,
@@ -37,13 +38,14 @@ from sessions_app.finding import (
     search,
     search_index,
     search_masking,
+    search_sessions,
     search_words,
     shown_names,
 )
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_rows import KINDS
 from sessions_app.finding.inbox_states import Condition
-from sessions_app.finding.queues import QUEUES, select
+from sessions_app.finding.queues import PAGE_OF_FOUND, QUEUES, select
 from sessions_app.finding.search_words import call_text
 from sessions_app.history.log import PageRequest, Place, read_pages
 from sessions_app.management import synth
@@ -64,7 +66,7 @@ MOST_ROWS = 1_500
 MOST_IN_ALL = 8_000
 # Of the history of a session that was rewound, which has more rows of each kind.
 MOST_OF_REWOUND = 600
-# A search looks at the newest 500 messages that match, and at the session of each.
+# A search looks at the newest 300 messages that match, and at the session of each.
 MOST_FOUND = 1_500
 SESSIONS_TABLE = Session._meta.db_table
 # Those whose rows grow with the sessions or with their steps.
@@ -373,6 +375,10 @@ def answer_of(client: Client, address: str) -> str:
         "/?queue=all&phase=planning&assignee=nobody",
         "/?queue=all&agent=letters&tag=vip",
         "/?queue=all&tag=vip&since=7d",
+        "/?queue=all&since=7d&order=oldest",
+        "/?queue=done&since=7d&order=oldest",
+        "/?queue=all&tag=vip&since=7d&order=oldest",
+        "/?queue=done&agent=letters&since=7d&order=oldest",
         "/?queue=done&agent=letters&tag=vip",
         "/?queue=done&phase=done&tag=vip",
         "/?queue=paused&agent=letters&phase=planning",
@@ -700,13 +706,46 @@ def as_in_larger_tables(long_session: Session) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("few_are_near", "as_in_larger_tables")
-@pytest.mark.parametrize("words", ["nothinglikethis", "Lindqvist", "Greta Lindqvist", "01"])
+@pytest.mark.parametrize(
+    "words, most",
+    [
+        ("nothinglikethis", MOST_FOUND),
+        ("Lindqvist", MOST_FOUND),
+        ("Greta Lindqvist", MOST_FOUND),
+        # Each session is found by its id: the words are looked for in the newest messages and calls of those shown.
+        ("01", hits.NEAR * PAGE_OF_FOUND),
+    ],
+)
 def test_a_search_for_a_rare_word_or_a_name_reads_no_more_rows_than_it_needs(
-    desk: Client, words: str
+    desk: Client, words: str, most: int
 ) -> None:
     with captured() as queries:
         assert desk.get("/", {"q": words}).status_code == 200
-    assert wasteful(queries, most=MOST_FOUND) == []
+    assert wasteful(queries, most=most) == []
+
+
+@pytest.mark.usefixtures("few_are_near", "as_in_larger_tables")
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/?queue=done&q=deductible",
+        "/?queue=failed&q=deductible",
+        "/?queue=stuck&q=deductible",
+        "/?queue=all&q=deductible&tag=vip",
+        "/?queue=all&q=deductible&since=30d",
+        "/?queue=waiting&q=Lindqvist&agent=claims",
+        "/inbox/?q=deductible",
+        "/inbox/?q=deductible&tag=vip",
+    ],
+)
+def test_a_search_in_a_list_reads_a_part_of_its_first_sessions_however_long_these_are(
+    desk: Client, long_session: Session, address: str
+) -> None:
+    assert long_session.position > 4 * search_sessions.MOST_POSITIONS
+    with captured() as queries:
+        answer_of(desk, address)
+    assert any("segment" in query.text for query in queries)
+    assert wasteful(queries, most=search_sessions.MOST_POSITIONS) == []
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from sessions_app.finding import (
     search_words,
     shown_names,
 )
-from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.filters import FirstOfList, SessionFilter
 from sessions_app.finding.queues import QUEUES
 from sessions_app.finding.session_list import condition_of, read_list
 from sessions_app.models import Branch, Message, Session, ToolCall
@@ -305,11 +305,14 @@ def test_hits_come_newest_first_with_a_bounded_number_of_queries(index, django_a
 
 
 # How PostgreSQL finds the hits in short sessions, in long ones of a rare word, and in long ones of a common word.
-@pytest.mark.parametrize("walked, newest", [(10_000, 1_000), (0, 1_000), (0, 1)])
+@pytest.mark.parametrize(
+    "walked, near, newest", [(10_000, 100, 1_000), (0, 100, 1_000), (0, 0, 1_000), (0, 0, 1), (0, 2, 1)]
+)
 def test_the_newest_hits_of_each_session_are_found_whatever_the_sessions_and_the_words_are(
-    index, monkeypatch, walked, newest
+    index, monkeypatch, walked, near, newest
 ):
     monkeypatch.setattr(hits, "WALKED", walked)
+    monkeypatch.setattr(hits, "NEAR", near)
     monkeypatch.setattr(hits, "NEWEST", newest)
     source = builders.looked_up()
     fork = builders.fork_of(source.session)
@@ -397,7 +400,8 @@ def test_the_newest_messages_with_several_words_are_found_wherever_they_are(inde
     assert found("roof leaks") == {sessions[place] for place in (0, 3, 5)}
     assert found('"roof leaks"') == {sessions[place] for place in (0, 5)}
     for limit, newest_of_all in ((1, [5]), (2, [5, 3]), (3, [5, 3, 0])):
-        keys, more = search.newest_sessions("roof leaks", whole=True, limit=limit)
+        monkeypatch.setattr(search, "NEWEST", limit)
+        keys, more = search.newest_sessions("roof leaks", whole=True)
         assert set(keys) == {sessions[place].pk for place in newest_of_all}
         assert more
 
@@ -868,25 +872,79 @@ def three_roofs(index):
     return sessions
 
 
-@pytest.mark.parametrize("limit, found_in", [(3, slice(0, 3)), (2, slice(1, 3))])
-def test_a_word_that_very_many_messages_have_finds_the_newest_and_more_beside_a_filter(
-    limit, found_in, index, monkeypatch
-):
-    monkeypatch.setattr(search_sessions, "NEWEST", 1)
-    monkeypatch.setattr(search_sessions, "NEWEST_IN_QUEUE", limit)
+def newest_only(monkeypatch):
+    """Of all sessions a search finds by the newest message, the newest call and the newest title that match."""
+    monkeypatch.setattr(search, "NEWEST", 1)
+    monkeypatch.setattr(search_sessions, "MOST_NAMED", 1)
+
+
+def look_through(monkeypatch, number):
+    """Of a list of more sessions than that, a search looks through so many."""
+    monkeypatch.setattr(search_sessions, "FEW", number)
+    monkeypatch.setattr(search_sessions, "FIRST", number)
+
+
+def listed(text, queue="all", user=None, **query):
+    """The sessions that the list has, and whether there may be more."""
+    session_filter = SessionFilter({"q": text, **query}, user=user or builders.user("supervisor"))
+    where = condition_of(queue, timezone.now(), session_filter)
+    found = set(queues.select(queue, timezone.now(), where))
+    return found, session_filter.found.is_cut_listed
+
+
+def test_a_word_that_very_many_messages_have_finds_the_newest_and_more_beside_a_filter(index, monkeypatch):
+    newest_only(monkeypatch)
     supervisor, sessions = builders.user("supervisor"), three_roofs(index)
+    elsewhere = builders.asked(agent_key="letters")
+    elsewhere.user("The roof of a letter")
+    index()
+    look_through(monkeypatch, 1)
+    assert listed("roof", user=supervisor) == ({elsewhere.session}, True)
+    assert listed("roof", agent="claims", user=supervisor) == ({sessions[2]}, True)
+    look_through(monkeypatch, 3)
+    assert listed("roof", agent="claims", user=supervisor) == (set(sessions), False)
+    assert listed("roof", "done", user=supervisor) == (set(), False)
+    assert listed("cellar", agent="claims", user=supervisor) == (set(), False)
 
-    def listed(*, thorough=None, **query):
-        session_filter = SessionFilter(query, user=supervisor)
-        found = set(Session.objects.filter(session_filter.where(thorough=thorough)))
-        return found, session_filter.found.cut
 
-    assert listed(q="roof") == (set(sessions[2:]), True)
-    assert listed(q="roof", assignee="nobody") == (set(sessions[found_in]), True)
-    assert listed(q="roof", thorough=True) == (set(sessions[found_in]), True)
-    assert listed(q="cellar", thorough=True) == (set(), False)
-    monkeypatch.setattr(search_sessions, "NEWEST_IN_QUEUE", 4)
-    assert listed(q="roof", thorough=True) == (set(sessions), False)
+def test_a_long_session_that_has_the_newest_matches_hides_no_others(index, monkeypatch):
+    monkeypatch.setattr(search, "NEWEST", 5)
+    sessions = three_roofs(index)
+    long = builders.asked()
+    for number in range(8):
+        long.user(f"The roof again, {number}")
+    index()
+    assert search.newest_sessions("roof", whole=True) == ([long.session.pk], True)
+    assert listed("roof") == ({*sessions, long.session}, False)
+    # Where as many sessions are found as are looked through, these are enough.
+    look_through(monkeypatch, 1)
+    assert listed("roof") == ({long.session}, True)
+
+
+def test_of_long_sessions_the_newest_positions_are_looked_through_and_the_list_says_so(index, monkeypatch):
+    newest_only(monkeypatch)
+    early = builders.asked()
+    early.user("The roof leaks")
+    for number in range(4):
+        early.user(f"Wait, {number}")
+    late = builders.asked()
+    for number in range(4):
+        late.user(f"Wait, {number}")
+    late.user("The roof leaks")
+    newest_of_all = builders.asked()
+    newest_of_all.user("The roof leaks")
+    index()
+    sessions = {early.session, late.session, newest_of_all.session}
+    for days, history in enumerate((newest_of_all, late, early)):
+        moment = timezone.now() - timedelta(days=days)
+        Session.objects.filter(pk=history.session.pk).update(updated_at=moment)
+    assert listed("roof leaks") == (sessions, False)
+    monkeypatch.setattr(search_sessions, "POSITIONS_OF_FEW", 20)
+    monkeypatch.setattr(search_sessions, "NEWEST_POSITIONS", 3)
+    assert listed("roof leaks") == ({late.session, newest_of_all.session}, True)
+    # Sessions are looked through from the first of the list on until they have too many positions.
+    monkeypatch.setattr(search_sessions, "MOST_POSITIONS", 5)
+    assert listed("roof leaks") == ({newest_of_all.session}, True)
 
 
 @pytest.fixture
@@ -907,8 +965,7 @@ def small_queue(index, monkeypatch):
     for number in range(3):
         builders.done(title=f"It covers roof {number}")
     index()
-    for name in ("NEWEST", "NEWEST_IN_QUEUE", "MOST_NAMED", "MOST_NAMED_IN_QUEUE"):
-        monkeypatch.setattr(search_sessions, name, 1)
+    newest_only(monkeypatch)
     names = {session.pk: name for name, session in sessions.items()}
     supervisor = builders.user("supervisor")
 
@@ -918,7 +975,7 @@ def small_queue(index, monkeypatch):
             "paused", now=timezone.now(), session_filter=session_filter, after="", oldest_first=False
         )
         numbers = {each.queue.key: str(each.number) for each in page.counts}
-        return {names[each.pk] for each in page.sessions}, numbers, session_filter.found.is_cut_among
+        return {names[each.pk] for each in page.sessions}, numbers, session_filter.found.is_cut_listed
 
     return SimpleNamespace(listed=listed, sessions=sessions)
 
@@ -939,17 +996,18 @@ def test_a_search_in_a_small_queue_finds_all_that_match_of_its_sessions(small_qu
     assert small_queue.listed("!")[0] == set()
 
 
-@pytest.mark.parametrize("limit", ["FEW", "MOST_POSITIONS"])
+@pytest.mark.parametrize("limit", ["FEW", "POSITIONS_OF_FEW"])
 def test_a_search_in_a_large_queue_finds_the_newest_matches_of_all_sessions_and_says_so(
     small_queue, monkeypatch, limit
 ):
-    monkeypatch.setattr(queues, limit, 5)
+    monkeypatch.setattr(search_sessions, "FIRST", 1)
+    monkeypatch.setattr(search_sessions, limit, 5)
     found, numbers, is_cut = small_queue.listed("covers")
     assert found == set()
     assert numbers["paused"] == "0+"
     assert is_cut
-    monkeypatch.setattr(queues, "FEW", 7)
-    monkeypatch.setattr(queues, "MOST_POSITIONS", 1_000)
+    monkeypatch.setattr(search_sessions, "FEW", 7)
+    monkeypatch.setattr(search_sessions, "POSITIONS_OF_FEW", 1_000)
     assert len(small_queue.listed("covers")[0]) == 3
 
 
@@ -962,8 +1020,7 @@ def test_a_search_in_a_small_queue_finds_by_nothing_that_is_hidden(index, monkey
         newer = builders.asked(title="The roof of a house")
         newer.user("The roof leaks into the cellar")
     index()
-    for name in ("NEWEST", "NEWEST_IN_QUEUE", "MOST_NAMED", "MOST_NAMED_IN_QUEUE"):
-        monkeypatch.setattr(search_sessions, name, 1)
+    newest_only(monkeypatch)
 
     def found(role, text):
         session_filter = SessionFilter({"q": text}, user=builders.user(role))
@@ -1025,66 +1082,38 @@ def test_a_bulk_action_is_of_the_sessions_that_the_list_shows(index, monkeypatch
         builders.done(title=f"Roof {number}")
     builders.paused(title="Roof")
     index()
-    monkeypatch.setattr(search_sessions, "MOST_NAMED", 1)
+    newest_only(monkeypatch)
+    look_through(monkeypatch, 2)
     client.force_login(builders.user("supervisor"))
     for queue in ("all", "done", "paused"):
         listed = client.get("/", {"queue": queue, "q": "roof"}).context
         begun = client.get("/bulk/", {"queue": queue, "q": "roof", "kind": "assign"}).context
-        assert len(listed["rows"]) == {"all": 1, "done": 3, "paused": 1}[queue]
+        assert len(listed["rows"]) == {"all": 2, "done": 2, "paused": 1}[queue]
         assert begun["estimate"].total == len(listed["rows"])
-        assert begun["is_cut"] == listed["is_cut"] == (queue == "all")
+        assert begun["is_cut"] == listed["is_cut"] == (queue != "paused")
 
 
-def test_a_search_beside_an_agent_or_a_tag_that_most_sessions_have_looks_at_as_much_as_one_without(
-    index, monkeypatch
-):
-    monkeypatch.setattr(search_sessions, "NEWEST", 1)
-    monkeypatch.setattr(filters, "are_about", lambda rows: rows.count())
-    monkeypatch.setattr(filters, "sessions_about", lambda where: Session.objects.filter(where).count())
-    supervisor, sessions = builders.user("supervisor"), three_roofs(index)
-    for session in sessions[1:]:
-        session.tags.create(name="most")
-    sessions[2].tags.create(name="few")
-
-    def looks_at_more(**query):
-        session_filter = SessionFilter({"q": "roof", **query}, user=supervisor)
-        found = set(Session.objects.filter(session_filter.where()))
-        return found, session_filter.found.thorough
-
-    newest_only = {sessions[2]}
-    assert (
-        looks_at_more() == looks_at_more(agent="claims") == looks_at_more(tag="MOST") == (newest_only, False)
-    )
-    assert looks_at_more(tag="few") == looks_at_more(agent="claims", tag="few") == (newest_only, True)
-    # How many have both, or meet another filter, is not known.
-    assert looks_at_more(agent="claims", tag="most") == ({*sessions[1:]}, True)
-    assert looks_at_more(agent="claims", status="idle") == (set(sessions), True)
-    assert looks_at_more(tag="most", assignee="nobody") == ({*sessions[1:]}, True)
-    assert looks_at_more(agent="letters") == (set(), True)
-
-
-def test_how_far_a_search_looks_does_not_tell_whether_sessions_have_a_hidden_tag(
-    index, monkeypatch, settings
-):
+def test_what_a_search_says_does_not_tell_whether_sessions_have_a_hidden_tag(index, monkeypatch, settings):
     settings.AGENTSTATE_MASK_PATTERNS = ["most"]
-    monkeypatch.setattr(search_sessions, "NEWEST", 1)
-    monkeypatch.setattr(search_sessions, "NEWEST_IN_QUEUE", 2)
-    monkeypatch.setattr(filters, "are_about", lambda rows: rows.count())
-    monkeypatch.setattr(filters, "sessions_about", lambda where: Session.objects.filter(where).count())
+    newest_only(monkeypatch)
     viewer, sessions = builders.user("viewer"), three_roofs(index)
     for session in sessions:
         session.tags.create(name="most")
     for tag in ("most", "MOST", "nosuchtag"):
         session_filter = SessionFilter({"q": "roof", "tag": tag}, user=viewer)
-        assert not Session.objects.filter(session_filter.where()).exists()
-        assert (session_filter.found.thorough, session_filter.found.cut) == (True, True)
+        no_sessions: FirstOfList = lambda where, facets: ([], True)  # noqa: E731
+        for first in (None, no_sessions):
+            assert not Session.objects.filter(session_filter.where(first=first)).exists()
+            assert session_filter.found.cut
+            assert session_filter.found.has_all_listed == bool(first)
+        assert listed("roof", user=viewer, tag=tag) == (set(), False)
 
 
 def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_complete(
     index, monkeypatch, client
 ):
-    monkeypatch.setattr(search_sessions, "NEWEST", 2)
-    monkeypatch.setattr(queues, "FEW", 0)
+    monkeypatch.setattr(search, "NEWEST", 2)
+    look_through(monkeypatch, 2)
     three_roofs(index)
     builders.done()
     client.force_login(builders.user("supervisor"))
@@ -1093,54 +1122,53 @@ def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_comple
         text = client.get("/", {"q": "roof", **query}).content.decode()
         return re.sub(r"\s+", " ", text)
 
-    newest, thorough = page(queue="all"), page(queue="done")
+    newest, of_queue = page(queue="all"), page(queue="done")
     assert "Only the newest matches are listed: choose a queue, or add a filter or a word" in newest
     assert "<b>2+ results</b>" in newest
     assert newest.count('<span class="count">0+</span>') == len(QUEUES) - 1
-    assert "Only the newest matches are listed:" not in thorough
-    assert '<span class="count">3</span>' in thorough
-    monkeypatch.setattr(search_sessions, "NEWEST_IN_QUEUE", 2)
+    assert "Only the newest matches are listed:" not in of_queue
+    assert '<span class="count">0</span>' in of_queue
+    for _ in range(2):
+        builders.done()
     for query in ({"queue": "done"}, {"queue": "all", "status": "idle"}):
         assert "Only the newest matches are listed: add a word to narrow the search." in page(**query)
 
 
 @pytest.mark.parametrize(
-    "address, limit, said",
+    "address, said",
     [
-        (
-            "/inbox/?q=roof&agent=claims",
-            "NEWEST",
-            ["Only the sessions with the newest matches are looked at"],
-        ),
+        ("/inbox/?q=roof&agent=claims", ["Only the sessions with the newest matches are looked at"]),
         (
             "/bulk/?q=roof",
-            "NEWEST",
             ["Only the sessions of the newest are selected: add a word to narrow it.", "of 2 sessions"],
         ),
     ],
 )
 def test_an_inbox_and_a_bulk_action_say_that_they_have_the_newest_matches_only(
-    address, limit, said, index, monkeypatch, client
+    address, said, index, monkeypatch, client
 ):
     three_roofs(index)
     client.force_login(builders.user("supervisor"))
     assert said[0] not in client.get(address).content.decode()
-    monkeypatch.setattr(search_sessions, limit, 2)
+    monkeypatch.setattr(search, "NEWEST", 2)
+    look_through(monkeypatch, 2)
     text = client.get(address).content.decode()
     assert all(sentence in text for sentence in said)
 
 
-def test_of_sessions_that_a_character_finds_by_the_title_or_by_the_agent_those_that_changed_last_are_listed(
-    monkeypatch,
-):
-    by_title, by_agent = builders.done(title="At the §"), builders.done(title="x")
-    moment = timezone.now()
-    Session.objects.filter(pk=by_title.pk).update(updated_at=moment - timedelta(days=1))
-    Session.objects.filter(pk=by_agent.pk).update(updated_at=moment, agent="§")
-    monkeypatch.setattr(search_sessions, "MOST_NAMED", 1)
-    session_filter = SessionFilter({"q": "§"}, user=builders.user("supervisor"))
-    assert set(Session.objects.filter(session_filter.where())) == {by_agent}
-    assert session_filter.found.cut
+@pytest.mark.parametrize("first", [{}, {"agent": "claims"}, {"since": "30d"}])
+def test_a_search_in_the_inbox_looks_through_its_first_sessions(first, index, monkeypatch, client):
+    newest_only(monkeypatch)
+    waiting = [builders.waiting_for_approval(title="A roof") for _ in range(3)]
+    failed = builders.failed(title="A roof")
+    for _ in range(3):
+        builders.done(title="A roof")
+    index()
+    client.force_login(builders.user("supervisor"))
+    text = client.get("/inbox/", {"q": "windscreen", **first}).content.decode()
+    for session in (*waiting, failed):
+        assert f"/sessions/{session.pk}/" in text
+    assert "/sessions/" not in client.get("/inbox/", {"q": "windscreen cellar", **first}).content.decode()
 
 
 def test_of_sessions_with_the_words_in_their_titles_those_that_changed_last_are_listed(monkeypatch):
@@ -1152,8 +1180,6 @@ def test_of_sessions_with_the_words_in_their_titles_those_that_changed_last_are_
     assert set(Session.objects.filter(session_filter.where())) == set(sessions[:2])
     assert session_filter.found is not None
     assert session_filter.found.cut
-    assert set(Session.objects.filter(session_filter.where(thorough=True))) == set(sessions)
-    assert not session_filter.found.cut
-    monkeypatch.setattr(search_sessions, "MOST_NAMED_IN_QUEUE", 1)
-    assert set(Session.objects.filter(session_filter.where(thorough=True))) == set(sessions[:1])
-    assert session_filter.found.cut
+    assert listed("Roof") == (set(sessions), False)
+    look_through(monkeypatch, 2)
+    assert listed("Roof") == (set(sessions[:2]), True)

@@ -156,13 +156,15 @@ def _causes_sql(columns: str, where: Q | None, limit: int, *, changed: bool) -> 
     if where:
         matches, values = _matches(where)
         failed = f"{failed} AND {matches}"
+    # Of the few sessions of one cause each is asked: PostgreSQL would read all that wait, or have ended, beside them.
+    member = f"CASE WHEN {failed} THEN true ELSE false END"
     if not changed:
-        any_member = f"SELECT waiting_for FROM {_TABLE} WHERE failure = causes.failure AND {failed} LIMIT 1"
+        any_member = f"SELECT waiting_for FROM {_TABLE} WHERE failure = causes.failure AND {member} LIMIT 1"
         is_other = f" AND ({any_member}) <> '{WaitingFor.CHANGED}'"
     following = f"SELECT failure FROM {_TABLE} WHERE {{condition}} AND {failed} ORDER BY failure LIMIT 1"
     first = following.replace("{condition}", "failure IS NOT NULL")
     then = following.replace("{condition}", "failure > causes.failure")
-    columns = columns.replace("{where}", failed)
+    columns = columns.replace("{where}", member)
     sql = (
         f"WITH RECURSIVE causes(failure) AS (SELECT ({first}) UNION ALL SELECT ({then}) FROM causes "
         f"WHERE causes.failure IS NOT NULL) SELECT {columns} FROM causes WHERE causes.failure IS NOT NULL{is_other} "

@@ -2,10 +2,10 @@
 
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from django import forms
@@ -22,7 +22,7 @@ from sessions_app.finding.hidden import contains, has_index, may_find_tag, may_k
 from sessions_app.finding.keys import are
 from sessions_app.finding.pairs import has_trigrams
 from sessions_app.finding.parts import opaque
-from sessions_app.finding.search_sessions import Found, search
+from sessions_app.finding.search_sessions import FirstSessions, Found, search
 from sessions_app.models import BulkItem, Phase, RegisteredAgent, SessionTag, Status
 from sessions_app.models.compiled import compiled
 from sessions_app.models.tag import has_tag
@@ -38,6 +38,9 @@ MOST_PICKED = 50
 MOST_PEOPLE = 200
 # So many sessions are listed of customers whose name has a character for which there is no index: the newest ones.
 MOST_OF_CHARACTER = 1_000
+
+# Of the list that a condition makes, and these facets that ask for the same, its `FirstSessions`.
+FirstOfList = Callable[[Q, Facets | None], tuple[Sequence[tuple[uuid.UUID, int]], bool]]
 
 
 class Picked(forms.Field):
@@ -96,26 +99,21 @@ class SessionFilter(forms.Form):
         self.fields["assignee"].widget.choices = CallableChoiceIterator(cache(_assignees))
 
     def where(
-        self,
-        *,
-        thorough: bool | None = None,
-        by_phase: bool = True,
-        among: Sequence[uuid.UUID] | None = None,
+        self, *, by_phase: bool = True, first: FirstOfList | None = None, enough: int | None = None
     ) -> Q:
         """The condition that the valid fields make. A person finds by what they may see, see `hidden`.
 
-        At most eleven queries; most of them are the search's.
+        At most six queries, a search eight more, and those of `first`.
 
-        :param thorough: Whether a search looks at more of the matches of a word that very many sessions contain, which
-            takes up to a second. None: it does beside other fields, unless these are one agent or one tag that most
-            sessions have. See `found` for whether it looked at all of them.
         :param by_phase: Whether the phase is a part of the condition; of the facets it is.
-        :param among: A few sessions, of which a search finds all that match: see `search_sessions.search`.
+        :param first: Of the list for which a search is asked, which looks through these sessions. See `found` for
+            whether it looked at all that match.
+        :param enough: That of a search.
         """
         self.is_valid()
         whole = may_know_hidden(self.user)
         values = {name: value for name, value in self.cleaned_data.items() if value}
-        where = self._of_no_facet(values, whole, thorough, among)
+        where = self._of_no_facet(values, whole)
         facets = Facets(rest=where)
         self.changed_since = None
         if "since" in values:
@@ -130,21 +128,35 @@ class SessionFilter(forms.Form):
             facets = replace(facets, phase=values["phase"])
             if by_phase:
                 where &= in_phase(values["phase"], values.get("status", ""))
-        if "tag" in values:
-            tag = values["tag"].lower()
-            if not may_find_tag(tag, whole=whole):
-                self.facets = None
-                return Q(pk__in=[])
-            # Of the few that a search has found each is asked for its tags: all that have the tag would be read.
-            is_asked = self.found.few and connection.vendor == "postgresql"
-            where &= Q(opaque(Facets(tag=tag).asked)) if is_asked else has_tag(tag)
-            facets = replace(facets, tag=tag)
         if "assignee" in values:
             assignee = self._assignee(values["assignee"])
             where &= Q(assignee=assignee)
             facets = replace(facets, assignee="nobody" if assignee is None else str(assignee))
-        self.facets = facets if facets.is_any and connection.vendor == "postgresql" else None
+        tag = values.get("tag", "").lower()
+        may_find = not tag or may_find_tag(tag, whole=whole)
+        facets = replace(facets, tag=tag)
+        if "q" in values:
+            with_tag = where & has_tag(tag) if tag else where
+            of_list = partial(first, with_tag, facets if _is_indexed(facets) else None) if first else None
+            # What is found does not depend on whether there are sessions with a tag that the person may not know.
+            where &= self._found_by(values["q"], whole, of_list if may_find or not first else _none, enough)
+            facets = replace(facets, rest=facets.rest & self.found.where)
+        if not may_find:
+            self.facets = None
+            return Q(pk__in=[])
+        if tag:
+            # Of the few that a search has found each is asked for its tags: all that have the tag would be read.
+            is_asked = self.found.few and connection.vendor == "postgresql"
+            where &= Q(opaque(Facets(tag=tag).asked)) if is_asked else has_tag(tag)
+        self.facets = facets if _is_indexed(facets) else None
         return where
+
+    def _found_by(self, text: str, whole: bool, first: FirstSessions | None, enough: int | None) -> Q:
+        """The condition of what a search finds; sets `found`."""
+        found, of_others = search(text, whole=whole, first=first, enough=enough), self.found
+        has_all = found.has_all_listed and not of_others.cut
+        self.found = replace(found, cut=found.cut or of_others.cut, has_all_listed=has_all)
+        return found.where
 
     def _assignee(self, name: str) -> int | None:
         """The key of the account; 0 if there is none of that name, None for nobody."""
@@ -156,14 +168,10 @@ class SessionFilter(forms.Form):
             case _:
                 return User.objects.filter(username=name).values_list("pk", flat=True).first() or 0
 
-    def _of_no_facet(
-        self,
-        values: dict[str, Any],
-        whole: bool,
-        thorough: bool | None,
-        among: Sequence[uuid.UUID] | None,
-    ) -> Q:
-        """The condition of the fields that the index of facets does not have; sets `found`."""
+    def _of_no_facet(self, values: dict[str, Any], whole: bool) -> Q:
+        """The condition of the fields that the index of facets does not have, the search aside; sets `found` to what is
+        found of a customer.
+        """
         where = Q()
         if "failure" in values:
             where &= Q(failure=values["failure"])
@@ -177,13 +185,6 @@ class SessionFilter(forms.Form):
             where &= Q(pk__in=done.values("session"))
         if "pick" in values:
             where &= Q(pk__in=values["pick"])
-        if "q" in values:
-            if thorough is None:
-                thorough = self.narrows and not self._leaves_most(whole)
-            found = search(values["q"], whole=whole, thorough=thorough, among=among)
-            has_all = found.has_all_among and not self.found.cut
-            self.found = replace(found, cut=found.cut or self.found.cut, has_all_among=has_all)
-            where &= self.found.where
         return where
 
     def _of_customer(self, name: str, whole: bool) -> Q:
@@ -192,7 +193,7 @@ class SessionFilter(forms.Form):
             return contained
         # All sessions would be read for a character that hardly any name contains.
         keys, are_all = newest.near_sessions(contained, MOST_OF_CHARACTER + 1)
-        self.found = Found(Q(), cut=not are_all or len(keys) > MOST_OF_CHARACTER, thorough=True)
+        self.found = Found(Q(), cut=not are_all or len(keys) > MOST_OF_CHARACTER)
         self._names_keys = True
         return are(keys[:MOST_OF_CHARACTER])
 
@@ -228,8 +229,7 @@ class SessionFilter(forms.Form):
     @property
     def is_of_age_only(self) -> bool:
         """Whether sessions are filtered by nothing but when they changed: PostgreSQL knows well how many these are."""
-        self.is_valid()
-        return [name for name, value in self.cleaned_data.items() if value] == ["since"]
+        return self.names_on == ["since"]
 
     @property
     def finds_customers(self) -> bool:
@@ -258,17 +258,6 @@ class SessionFilter(forms.Form):
         numbers += [are_about(SessionTag.objects.filter(name=tag.lower()))] if tag else []
         return min(numbers, default=sys.maxsize)
 
-    def _leaves_most(self, whole: bool) -> bool:
-        """Whether what filters besides the search is one agent or one tag, which most sessions have. At most two
-        queries. To a person who may not find the tag, none have it.
-        """
-        [name, *others] = [name for name, value in self.cleaned_data.items() if value and name != "q"]
-        if others or name not in ("agent", "tag"):
-            return False
-        if name == "tag" and not may_find_tag(self.cleaned_data["tag"].lower(), whole=whole):
-            return False
-        return self.finds_about() * 2 > sessions_about(Q())
-
     @property
     def text(self) -> str:
         """What is searched for; "" if nothing is."""
@@ -276,16 +265,35 @@ class SessionFilter(forms.Form):
         return str(self.cleaned_data.get("q") or "")
 
     @property
+    def names_on(self) -> list[str]:
+        """The fields that filter or search."""
+        self.is_valid()
+        return [name for name, value in self.cleaned_data.items() if value]
+
+    @property
     def fields_on(self) -> int:
         """How many fields filter or search."""
-        self.is_valid()
-        return sum(map(bool, self.cleaned_data.values()))
+        return len(self.names_on)
+
+    @property
+    def narrowing(self) -> list[str]:
+        """The fields that filter, without the search."""
+        return [name for name in self.names_on if name != "q"]
 
     @property
     def narrows(self) -> bool:
         """Whether any field but the search filters."""
-        self.is_valid()
-        return any(value for name, value in self.cleaned_data.items() if name != "q")
+        return bool(self.narrowing)
+
+
+def _none() -> tuple[Sequence[tuple[uuid.UUID, int]], bool]:
+    """The `FirstSessions` of an empty list."""
+    return [], True
+
+
+def _is_indexed(facets: Facets) -> bool:
+    """Whether an index of facets finds something of what is asked for."""
+    return facets.is_any and connection.vendor == "postgresql"
 
 
 def in_phase(phase: str, status: str) -> Q:

@@ -39,6 +39,8 @@ from sessions_app.wording import changes
 AROUND = 80
 # Of sessions with at most so many positions together, each message and call may be read, whatever the words are.
 WALKED = 10_000
+# So many of the newest messages, and calls, of each session of a list are read first where these have more.
+NEAR = 100
 # Hits of each session in a list of them.
 IN_LIST = 2
 # A branch, and the last position of it that is searched; None for all of them. To the database, that is `NO_END`.
@@ -91,7 +93,11 @@ def in_session(session: Session, text: str, *, mask: Mask, whole: bool, limit: i
 def first_in_each(
     sessions: Sequence[Session], text: str, *, mask: Mask, whole: bool
 ) -> dict[UUID, list[Hit]]:
-    """The newest `IN_LIST` hits in each of the sessions, by the sessions' keys. At most five queries."""
+    """The newest `IN_LIST` hits in each of the sessions, by the sessions' keys. At most eight queries.
+
+    On PostgreSQL, of sessions that have more than `WALKED` positions together, those among the newest messages and
+    calls of each; of all its messages and calls where it has none there.
+    """
     phrases = phrases_of(text)
     if not phrases or not sessions:
         return {}
@@ -99,15 +105,26 @@ def first_in_each(
     numbers: dict[UUID, dict[int, int]] = defaultdict(dict)
     for row in branches.values():
         numbers[row.session_id][row.pk] = row.number
-    segments: set[Segment] = {(pk, None) for pk in branches}
+    of_session: dict[UUID, set[Segment]] = {}
     for session in sessions:
+        own_numbers = numbers[session.pk]
         lineage = branches[session.branch_id].lineage if session.branch_id in branches else ()
-        segments |= {(pk, last) for pk, last in lineage if pk not in numbers[session.pk]}
-    may_walk = sum(session.position for session in sessions) <= WALKED
-    rows = _newest_in(list(segments), Words(phrases, whole), IN_LIST, may_walk=may_walk)
+        shared = {(pk, last) for pk, last in lineage if pk not in own_numbers}
+        of_session[session.pk] = {*((pk, None) for pk in own_numbers), *shared}
+    segments = {segment for each in of_session.values() for segment in each}
+    are_short = sum(session.position for session in sessions) <= WALKED or connection.vendor == "sqlite"
+    words, near = Words(phrases, whole), None if are_short else NEAR
+    rows = _newest_in(list(segments), words, IN_LIST, may_walk=True, near=near)
+    if near is not None:
+        have_hits = {row.branch_id for row in rows}
+        without = [of_session[session.pk] for session in sessions if session.position > near]
+        without = [each for each in without if have_hits.isdisjoint(pk for pk, _ in each)]
+        further = {segment for each in without for segment in each}
+        rows += _newest_in(list(further), words, IN_LIST, may_walk=False) if further else []
     notes = note_places(row for row in rows if isinstance(row, Message))
     by_branch: dict[int, list[Message | ToolCall]] = defaultdict(list)
-    for found in rows:
+    # A branch that sessions share may have been read twice.
+    for found in {(type(row), row.pk): row for row in rows}.values():
         by_branch[found.branch_id].append(found)
     by_session: dict[UUID, list[Hit]] = {}
     for session in sessions:
@@ -129,11 +146,11 @@ def first_in_each(
 
 
 def _newest_in(
-    segments: Sequence[Segment], words: Words, each: int, *, may_walk: bool
+    segments: Sequence[Segment], words: Words, each: int, *, may_walk: bool, near: int | None = None
 ) -> list[Message | ToolCall]:
     """So many of the messages, and of the calls, that match in each segment, newest first. At most three queries.
 
-    :param may_walk: All rows of the segments may be read.
+    :param may_walk: All rows of the segments may be read, or so many of the newest of each as `near` says.
     """
     shared = sorted((last, branch) for branch, last in segments if last is not None)
     here = Q(branch_id__in=[branch for branch, last in segments if last is None])
@@ -145,7 +162,7 @@ def _newest_in(
     ]
     part = Case(*parts, default=len(parts), output_field=IntegerField())
     newest = Window(RowNumber(), partition_by=["branch_id", part], order_by="-position")
-    matching_messages, matching_calls = _matching(segments, words, each, may_walk=may_walk)
+    matching_messages, matching_calls = _matching(segments, words, each, may_walk=may_walk, near=near)
     rows: list[Message | ToolCall] = [
         *Message.objects.filter(matching_messages & here)
         .annotate(newest=newest)
@@ -159,7 +176,9 @@ def _newest_in(
     return sorted(rows, key=lambda row: row.position, reverse=True)
 
 
-def _matching(segments: Sequence[Segment], words: Words, each: int, *, may_walk: bool) -> tuple[Q, Q]:
+def _matching(
+    segments: Sequence[Segment], words: Words, each: int, *, may_walk: bool, near: int | None
+) -> tuple[Q, Q]:
     """Which messages, and which calls, match: all of them, or at least so many of each segment. At most one query.
 
     See the module for which of the two.
@@ -169,7 +188,7 @@ def _matching(segments: Sequence[Segment], words: Words, each: int, *, may_walk:
         return Q(pk__in=words.keys([MESSAGES])), Q(pk__in=words.keys(call_tables()))
     known = ([], []) if may_walk else _few(words)
     messages, calls = (
-        Q(pk__in=_walk(model._meta.db_table, names[0], segments, words, each))
+        Q(pk__in=_walk(model._meta.db_table, names[0], segments, words, each, near))
         if may_walk or len(found) > NEWEST
         else keys.are(found)
         for (model, names), found in zip(tables, known, strict=True)
@@ -192,14 +211,19 @@ def _few(words: Words) -> tuple[list[int], list[int]]:
     return found
 
 
-def _walk(rows: str, table: str, segments: Sequence[Segment], words: Words, each: int) -> RawSQL:
+def _walk(
+    rows: str, table: str, segments: Sequence[Segment], words: Words, each: int, near: int | None
+) -> RawSQL:
     """Selects the keys of so many matching rows of each segment, by reading from its newest row on."""
     match, params = words.match_of(table, "candidate.id")
+    limit = "" if near is None else f"LIMIT {near:d}"
     sql = f"""
         SELECT found.id FROM unnest(%s::bigint[], %s::bigint[]) AS segment (branch_id, upto) CROSS JOIN LATERAL (
-            SELECT candidate.id FROM {rows} candidate
-            WHERE candidate.branch_id = segment.branch_id AND candidate.position <= segment.upto AND ({match})
-            ORDER BY candidate.position DESC LIMIT {each:d}
+            SELECT candidate.id FROM (
+                SELECT id, position FROM {rows} WHERE branch_id = segment.branch_id AND position <= segment.upto
+                ORDER BY position DESC {limit}
+            ) AS candidate
+            WHERE {match} ORDER BY candidate.position DESC LIMIT {each:d}
         ) AS found
     """  # noqa: S608 - names of our own tables; the words are parameters
     branches, last = (

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet, Value
+from django.db.models import Q, QuerySet, Value
 
 from sessions_app.finding.counting import are_about, count_up_to, sessions_about
 from sessions_app.finding.facets import Facets
@@ -21,9 +21,12 @@ from sessions_app.finding.inbox_states import (
     Matches,
     Named,
     OfState,
+    in_each_state,
 )
 from sessions_app.finding.keys import are, listed_each, listed_up_to
 from sessions_app.finding.parts import opaque
+from sessions_app.finding.queues import ATTENTION
+from sessions_app.finding.session_list import condition_of
 from sessions_app.models import STOPPED, Phase, Session, SessionTag, Status
 from sessions_app.models.selects import as_sql
 
@@ -42,27 +45,26 @@ LOOKED_AT_FOR_TAG = 100
 MOST_SOME = 30_000
 
 
-def prepare(session_filter: SessionFilter) -> Condition | None:
+def prepare(session_filter: SessionFilter, now: datetime) -> Condition | None:
     """The condition of a filter; None where it leaves all sessions. At most 18 queries besides the filter's.
 
     A page asks ten times which sessions meet its condition. Those of a few are found first, and named by their keys.
     """
-    condition = _of(session_filter)
+    condition = _of(session_filter, now)
     if condition is None:
         return None
     condition = replace(condition, is_cut=session_filter.found.cut, since=session_filter.changed_since)
     return replace(condition, calls=finding_calls(condition))
 
 
-def _of(session_filter: SessionFilter) -> Condition | None:
-    # What a search finds is a condition on each kind of lines, and so should be few sessions.
-    rest = session_filter.where(thorough=False, by_phase=False)
+def _of(session_filter: SessionFilter, now: datetime) -> Condition | None:
+    rest = condition_of(ATTENTION.key, now, session_filter, by_phase=False)
     status, phase = session_filter.only_status, session_filter.only_phase
     where = rest & Q(phase=phase) if phase else rest
     if not where:
         return None
     if session_filter.found.few:
-        return Condition.of(where, Matches.FEW)
+        return _of_found(where, status, phase)
     if facets := session_filter.facets:
         if _are_common_since(facets):
             return Condition.of(facets.asked_in_order)
@@ -98,6 +100,14 @@ def _of(session_filter: SessionFilter) -> Condition | None:
         # Each row is asked for the tag as an index gives it.
         return Condition.of(facets.asked if facets.agent else facets.asked_in_order)
     return Condition.of(where)
+
+
+def _of_found(where: Q, status: str, phase: str) -> Condition:
+    """Those of the sessions that a search has found which may have a line, by their keys. One query."""
+    keys = listed_each(
+        in_each_state(Session.objects.filter(where, _MAY_HAVE_LINE))[: MOST_KEYS + 1], 3, MOST_KEYS
+    )
+    return Condition.of(where, Matches.FEW) if keys is None else Condition.of_named(keys, status, phase)
 
 
 def _have_changed_few(since: datetime | None) -> bool:
@@ -161,15 +171,12 @@ def by_keys(
     :param status: A part of the condition that is asked again, as is ``phase``: see `Named`.
     """
     rows = Session.objects.filter(where, IS_STOPPED | IS_MOVING | HAS_CAUSE).order_by()
-    states = [ExpressionWrapper(state, BooleanField()) for state in (IS_STOPPED, IS_MOVING, HAS_CAUSE)]
     read = rows
     if is_of_customer and connection.vendor == "postgresql":
         read = Session.objects.filter(where, _MAY_HAVE_LINE).order_by()
     if_many = 0 if is_estimated_well else MOST_KEYS_OF_MANY
-    keys = _few(rows, read.values_list("pk", *states, named=False), len(states), if_many=if_many)
-    if keys is None:
-        return None
-    return Condition(*[OfState.of_named(Named(each, status, phase)) for each in keys])
+    keys = _few(rows, in_each_state(read), 3, if_many=if_many)
+    return None if keys is None else Condition.of_named(keys, status, phase)
 
 
 def by_facets(facets: Facets) -> Condition | None:

@@ -2,13 +2,13 @@
 meet it. `finding.inbox_condition` makes it of a filter.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
-from typing import Self
+from typing import Any, Self
 
-from django.db.models import Q, QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
 
 from sessions_app.finding.keys import in_list
 from sessions_app.finding.parts import opaque
@@ -21,6 +21,12 @@ MOVING = (Status.RUNNING, Status.QUEUED)
 IS_STOPPED = Q(status__in=STOPPED)
 IS_MOVING = Q(status__in=MOVING)
 HAS_CAUSE = Q(failure__isnull=False) & (Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR))
+
+
+def in_each_state(sessions: QuerySet[Session]) -> QuerySet[Session, Any]:
+    """Their keys, and whether each is in the first of the states that a `Condition` names, in the second, and so on."""
+    states = [ExpressionWrapper(state, BooleanField()) for state in (IS_STOPPED, IS_MOVING, HAS_CAUSE)]
+    return sessions.order_by().values_list("pk", *states, named=False)
 
 
 class Matches(Enum):
@@ -114,6 +120,11 @@ class Condition:
         """One condition on the sessions in all states."""
         each = OfState(where, matches)
         return cls(each, each, each)
+
+    @classmethod
+    def of_named(cls, keys: Sequence[str | None], status: str, phase: str) -> Self:
+        """Of sessions by their keys in each of the states; the other parameters are those of `Named`."""
+        return cls(*[OfState.of_named(Named(each, status, phase)) for each in keys])
 
     def found_calls(self) -> Mapping[str, str | None] | None:
         """What `calls` finds. One query, the first time."""

@@ -20,6 +20,7 @@ from sessions_app.finding.newest import among
 from sessions_app.finding.queues import (
     BY_TIME,
     QUEUES,
+    STUCK_LONGEST,
     Queue,
     conditions_of,
     contradict,
@@ -36,8 +37,6 @@ from sessions_app.models.selects import NO_ROWS, Sql, as_sql, union
 LOOKED_AT = 200
 # In the text of a query, in place of the select of the keys of the sessions that it is about.
 _KEYS = "KEYS_THAT_ARE_LOOKED_AT"
-# By the conditions of the stuck sessions, each in the order of the index that finds its sessions.
-_STUCK_LONGEST = ("lease_expires_at", "updated_at", "next_run_at")
 
 _NONE = [Count(0, more=False)] * len(QUEUES)
 
@@ -191,7 +190,7 @@ def _newest(
     now: datetime | None, *, key: str, part: int, most: int, behind: int = 0
 ) -> QuerySet[Session, uuid.UUID]:
     """The keys of so many sessions of a part of the queue, behind those that changed last, or are stuck longest."""
-    order = _STUCK_LONGEST[part : part + 1] if key in BY_TIME else order_of(False)
+    order = STUCK_LONGEST[part : part + 1] if key in BY_TIME else order_of(False)
     rows = Session.objects.filter(conditions_of(key, now)[part]).order_by(*order)
     return rows.values_list("pk", flat=True)[behind : behind + most]
 

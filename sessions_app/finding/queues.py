@@ -11,18 +11,17 @@ from datetime import datetime
 from functools import reduce
 from operator import or_
 
-from django.db import connection
 from django.db.models import F, Q, QuerySet
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
-from sessions_app.finding.counting import MOST, are_about, sessions_about
+from sessions_app.finding.counting import MOST, sessions_about
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.newest import any_matching, first_matching, first_with_facets
 from sessions_app.finding.parts import first_of_each, opaque
 from sessions_app.models import Phase, Session, Status
 from sessions_app.models.compiled import planned_anew
-from sessions_app.models.selects import Sql, are_chosen, as_sql, chosen, union
+from sessions_app.models.selects import Sql, are_chosen, as_sql, union
 
 PAGE = 50
 # Of those that a text finds, each with the places where it stands.
@@ -30,8 +29,6 @@ PAGE_OF_FOUND = 25
 # Of a queue that most sessions are in, an index has a long list: so many sessions are read sooner, and asked whether
 # they are in the queue.
 ASKED_FOR_QUEUE = 10_000
-# Of a queue with so few sessions, which have so many positions together, a search looks through each message and call.
-FEW, MOST_POSITIONS = 500, 20_000
 # A list shows none of them, and decoding them costs more than reading the rest of the row.
 _NOT_LISTED = ("inputs", "breakpoints", "breakpoint_hit", "totals", "final_answer")
 
@@ -72,6 +69,8 @@ def queue_filter(key: str, now: datetime | None) -> Q:
 
 # Of the queues with a number, those whose conditions ask for the time.
 BY_TIME = ("stuck",)
+# By the conditions of the stuck sessions, each in the order of the index that finds its sessions.
+STUCK_LONGEST = ("lease_expires_at", "updated_at", "next_run_at")
 # Those of which an index has the sessions in the order of their list.
 IN_ORDER = ("running", "waiting", "failed", "paused", "done", "all")
 
@@ -123,24 +122,6 @@ def keys_of_matching(
 @planned_anew
 def _keys(where: Q, *, limit: int) -> QuerySet[Session, uuid.UUID]:
     return Session.objects.filter(where).order_by().values_list("pk", flat=True)[:limit]
-
-
-def few_keys(key: str, now: datetime) -> list[uuid.UUID] | None:
-    """The keys of all sessions of a queue; None if it has more than `FEW`, or these have more than `MOST_POSITIONS`
-    positions together. One query.
-
-    On PostgreSQL also None where it expects more than twenty times as many, by one estimate for each condition of the
-    queue: of a large queue no row need be read.
-    """
-    of_queue = parts(key, now, None)
-    if connection.vendor == "postgresql" and sum(map(are_about, of_queue)) > 20 * FEW:
-        return None
-    rows = [as_sql(part.order_by().values("pk")[: FEW + 1]) for part in of_queue]
-    found = chosen(Session, union(rows)).order_by()
-    sessions = list(found.values_list("pk", "position")[: FEW + 1])
-    if len(sessions) > FEW or sum(position for _, position in sessions) > MOST_POSITIONS:
-        return None
-    return [pk for pk, _ in sessions]
 
 
 def contradict(one: Q, other: Q) -> bool:
@@ -201,15 +182,67 @@ def read_page(
         # Each of them is asked whether it is in the queue: an index of the queue has far more sessions.
         in_queue = queue_filter(key, now)
         found = Q(where or Q(), beyond, Q(opaque(in_queue)) if in_queue else Q())
-    elif several and where and key in IN_ORDER:
-        found = are_chosen(
-            _first_of_several(_possible(key, now, where), beyond, where, facets, order, limit + 1)
-        )
     else:
-        found = _first_of_queue(key, now, where, beyond, order, limit + 1)
+        conditions, several = _possible(key, now, where), several and key in IN_ORDER
+        found = _first(conditions, where, beyond, order, limit + 1, several=several, facets=facets)
     sessions = _listed(found, order=order, limit=limit + 1)
     more = len(sessions) > limit
     return SessionsPage(sessions[:limit], _cursor(sessions[limit - 1]) if more else "")
+
+
+def first_keys(
+    key: str, limit: int, *, now: datetime, where: Q | None, several: bool, facets: Facets | None
+) -> tuple[list[tuple[uuid.UUID, int]], bool]:
+    """The keys and last positions of the first sessions of a queue, in its order, and whether they are all of it; the
+    parameters and queries are those of `read_page`.
+
+    Of the stuck ones those that have been stuck longest, by each condition. Of those that match a filter none are
+    found of the stuck ones, in the inbox either: no index has both.
+    """
+    conditions = _possible(key, now, where)
+    of_time = len(STUCK_LONGEST) if key in (*BY_TIME, ATTENTION.key) else 0
+    order = order_of(BY_KEY[key].oldest_first)
+    if of_time and where:
+        conditions = [each for each in conditions if each not in _not_moving(now)]
+    if of_time and not where:
+        orders = (order[0],) * (len(conditions) - of_time) + STUCK_LONGEST
+        rows = [
+            Session.objects.filter(condition).order_by(by).values("pk")[: limit + 1]
+            for condition, by in zip(conditions, orders, strict=True)
+        ]
+        found = are_chosen(union([as_sql(each) for each in rows]))
+    elif not conditions:
+        return [], not of_time
+    else:
+        found = _first(conditions, where, Q(), order, limit + 1, several=several, facets=facets)
+    sessions = _keys_and_positions(found, order=order, limit=limit + 1)
+    return sessions[:limit], len(sessions) <= limit and not (of_time and where)
+
+
+def _first(
+    conditions: Sequence[Q],
+    where: Q | None,
+    beyond: Q,
+    order: tuple[str, str],
+    limit: int,
+    *,
+    several: bool,
+    facets: Facets | None,
+) -> Q:
+    """The condition of sessions among which the first ones are that match, and meet one of the conditions of a queue.
+
+    :param several: Where an index has the sessions of each condition in the order.
+    """
+    if several and where:
+        return are_chosen(_first_of_several(conditions, beyond, where, facets, order, limit))
+    return _first_of_queue(conditions, where, beyond, order, limit)
+
+
+@planned_anew
+def _keys_and_positions(
+    found: Q, *, order: tuple[str, str], limit: int
+) -> QuerySet[Session, tuple[uuid.UUID, int]]:
+    return Session.objects.filter(found).order_by(*order).values_list("pk", "position")[:limit]
 
 
 @planned_anew
@@ -219,13 +252,12 @@ def _listed(found: Q, *, order: tuple[str, str], limit: int) -> QuerySet[Session
 
 
 def _first_of_queue(
-    key: str, now: datetime, where: Q | None, beyond: Q, order: tuple[str, str], limit: int
+    conditions: Sequence[Q], where: Q | None, beyond: Q, order: tuple[str, str], limit: int
 ) -> Q:
-    """The condition of sessions among which the first ones of the queue are."""
-    conditions = [Q(condition, where or Q(), beyond) for condition in _possible(key, now, where)]
-    if len(conditions) == 1:
-        return conditions[0]
-    rows = [Session.objects.filter(condition) for condition in conditions]
+    asked = [Q(condition, where or Q(), beyond) for condition in conditions]
+    if len(asked) == 1:
+        return asked[0]
+    rows = [Session.objects.filter(condition) for condition in asked]
     return are_chosen(first_of_each(rows, order, limit))
 
 
@@ -240,7 +272,11 @@ def _first_of_several(
     """Selects the keys of the first sessions that meet a filter of several fields, of those that meet one of the
     conditions of a queue.
     """
-    rows = [each & beyond for each in conditions]
+    # The oldest sessions have not changed since: those that are walked are the first from then on.
+    since = (
+        Q(updated_at__gte=facets.since) if facets and facets.since and not order[0].startswith("-") else Q()
+    )
+    rows = [each & beyond & since for each in conditions]
     if not facets or not rows:
         return union([first_matching(each, where, order, limit) for each in rows])
     of_each = [facets.narrowed(rest=beyond, **_wanted(each)) for each in conditions]

@@ -3,7 +3,7 @@
 `sessions_app.finding.search_words` says what is searched and how, `sessions_app.finding.hits` shows where in a session.
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -14,16 +14,14 @@ from sessions_app.finding.search_words import MESSAGES, Words, call_tables, phra
 from sessions_app.models import Branch, Message, Session, ToolCall
 from sessions_app.models.selects import Sql
 
-# So many messages, and so many calls, a search looks at: the newest that match.
+# So many messages, and so many calls, a search looks at of all sessions: the newest that match.
 NEWEST = 300
-# A search in a queue or beside a filter looks at more, since few of what it finds may be listed.
-NEWEST_IN_QUEUE = 500
 # The last position that is searched of a branch that is searched to its end.
 NO_END = 2**63 - 1
 
 
-def newest_sessions(text: str, *, whole: bool, limit: int = NEWEST) -> tuple[list[UUID], bool]:
-    """The sessions whose history contains the text, by the newest ``limit`` messages and calls that do. One query.
+def newest_sessions(text: str, *, whole: bool) -> tuple[list[UUID], bool]:
+    """The sessions whose history contains the text, by the newest `NEWEST` messages and calls that do. One query.
 
     That includes discarded branches, and the history that a fork shares with its source. A text without any word is
     contained in none.
@@ -33,35 +31,44 @@ def newest_sessions(text: str, *, whole: bool, limit: int = NEWEST) -> tuple[lis
     phrases = phrases_of(text)
     if not phrases:
         return [], False
-    sql, params = _sessions(Words(phrases, whole), limit)
+    sql, params = _sessions(Words(phrases, whole), NEWEST)
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         rows = cursor.fetchall()
     keys = [row[0] if isinstance(row[0], UUID) else UUID(row[0]) for row in rows]
-    return keys, any(number >= limit for _, number in rows)
+    return keys, any(number >= NEWEST for _, number in rows)
 
 
-def sessions_among(text: str, keys: Collection[UUID], *, whole: bool) -> set[UUID]:
-    """Those of the sessions whose history contains the text, as `newest_sessions` finds it. One query.
+def sessions_among(text: str, after: Mapping[UUID, int], *, whole: bool) -> set[UUID]:
+    """Those of some sessions whose history contains the text, as `newest_sessions` finds it. One query.
 
-    PostgreSQL reads all messages and calls of the sessions; SQLite finds all that match of all sessions by the index.
+    PostgreSQL reads the messages and calls of the sessions; SQLite finds all that match of all sessions by the index.
+
+    :param after: Behind which position each of the sessions is looked through; 0 for all of its history.
     """
     phrases = phrases_of(text)
-    if not phrases or not keys:
+    if not phrases or not after:
         return set()
     words = Words(phrases, whole)
     messages, in_messages = _matches(words, [MESSAGES])
     calls, in_calls = _matches(words, call_tables())
     branches, among = Branch._meta.db_table, "= ANY(%s::uuid[])"
+    asked = "SELECT * FROM unnest(%s::uuid[], %s::bigint[])"
     if connection.vendor == "sqlite":
         among = "IN (SELECT value FROM json_each(%s))"
-    of_segment = "row.branch_id = segment.branch_id AND row.position <= segment.upto"
+        asked = "SELECT one.value, place.value FROM json_each(%s) one JOIN json_each(%s) place ON place.key = one.key"
+    of_segment = (
+        "row.branch_id = segment.branch_id AND row.position > segment.after AND row.position <= segment.upto"
+    )
     sql = f"""
-        WITH segment (session_id, branch_id, upto) AS MATERIALIZED (
-            SELECT session_id, id, {NO_END} FROM {branches} WHERE session_id {among}
+        WITH asked (session_id, after) AS MATERIALIZED ({asked}),
+        segment (session_id, branch_id, after, upto) AS MATERIALIZED (
+            SELECT session_id, branch.id, asked.after, {NO_END}
+            FROM {branches} branch JOIN asked USING (session_id) WHERE session_id {among}
             UNION ALL
-            SELECT fork.session_id, {_item(0)}, {_item(1)} FROM {branches} fork CROSS JOIN {_each_segment()}
-            WHERE fork.number = 1 AND fork.session_id {among}
+            SELECT session_id, {_item(0)}, asked.after, {_item(1)}
+            FROM {branches} fork JOIN asked USING (session_id) CROSS JOIN {_each_segment()}
+            WHERE fork.number = 1 AND session_id {among}
         )
         SELECT DISTINCT session_id FROM segment WHERE EXISTS (
             SELECT 1 FROM {Message._meta.db_table} row WHERE {of_segment} AND ({messages})
@@ -69,9 +76,9 @@ def sessions_among(text: str, keys: Collection[UUID], *, whole: bool) -> set[UUI
             SELECT 1 FROM {ToolCall._meta.db_table} row WHERE {of_segment} AND ({calls})
         )
     """  # noqa: S608 - names of our own tables; the words are parameters
-    one_of = listed(keys)
+    keys, positions = listed(after.keys()), listed(after.values())
     with connection.cursor() as cursor:
-        cursor.execute(sql, [one_of, one_of, *in_messages, *in_calls])
+        cursor.execute(sql, [keys, positions, keys, keys, *in_messages, *in_calls])
         return {key if isinstance(key, UUID) else UUID(key) for (key,) in cursor.fetchall()}
 
 

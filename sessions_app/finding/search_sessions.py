@@ -1,11 +1,11 @@
-"""Which sessions a search finds: by their history, title, customer, agent and id. At most seven queries.
+"""Which sessions a search finds: by their history, title, customer, agent and id. At most eight queries.
 
-What very many sessions contain is looked for in the newest matches only. Of the few sessions of a small queue all that
-match are found.
+What very many sessions contain is looked for in the newest matches of all sessions, and in the first sessions of the
+list for which it is asked: of a list of few sessions all that match are found.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django.db import connection
@@ -14,61 +14,84 @@ from django.db.models import Q
 from sessions_app.finding import newest
 from sessions_app.finding.hidden import contains, has_index
 from sessions_app.finding.keys import are
-from sessions_app.finding.search import NEWEST, NEWEST_IN_QUEUE, newest_sessions, sessions_among
+from sessions_app.finding.parts import opaque
+from sessions_app.finding.search import newest_sessions, sessions_among
 from sessions_app.finding.search_words import MOST_WORDS, parts_of
 from sessions_app.models import Session
 
 # So many sessions are found by their title, customer, agent or id: those that changed last.
-MOST_NAMED = 150
-# So many in a queue or beside a filter. Where one of a hundred sessions has the text, so many are found by reading from
-# the newest session on; by an index all that have it would be read.
-MOST_NAMED_IN_QUEUE = 200
+MOST_NAMED = 200
+# A list of so few sessions, which have so many positions together, is looked through as a whole.
+FEW, POSITIONS_OF_FEW = 500, 20_000
+# Of another list so many of the first sessions, in so many of the newest positions of each, until these are so many.
+FIRST, NEWEST_POSITIONS, MOST_POSITIONS = 200, 200, 10_000
+# The keys and the last positions of the first sessions of a list, at least `FIRST`, and whether these are all of it.
+FirstSessions = Callable[[], tuple[Sequence[tuple[uuid.UUID, int]], bool]]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search finds. ``few``: at most some two thousand sessions. ``cut``: only the newest; there may be more.
+    """What a search finds. ``few``: at most some two thousand sessions. ``cut``: only a part; there may be more.
 
-    thorough: whether it looked at up to `NEWEST_IN_QUEUE` messages and calls that match, and not only at `NEWEST`.
-    has_all_among: of the sessions that it was asked to look through, it has found all that match.
+    has_all_listed: of the list for which it was asked, it has found all that match.
     """
 
     where: Q
     few: bool = False
     cut: bool = False
-    thorough: bool = False
-    has_all_among: bool = False
+    has_all_listed: bool = False
 
     @property
-    def is_cut_among(self) -> bool:
-        """Whether there may be more of the sessions that it was asked to look through, or of all where of none."""
-        return self.cut and not self.has_all_among
+    def is_cut_listed(self) -> bool:
+        """Whether there may be more in the list for which it was asked, or of all sessions where for none."""
+        return self.cut and not self.has_all_listed
 
 
-def search(text: str, *, whole: bool, thorough: bool, among: Sequence[uuid.UUID] | None = None) -> Found:
+def search(text: str, *, whole: bool, first: FirstSessions | None = None, enough: int | None = None) -> Found:
     """Sessions whose history, title or customer contains each part of the text, whose agent it is, or whose id starts
     with it.
 
     Each is looked for by an index of its own, so what is found are keys.
 
     :param whole: Find by what is hidden, too.
-    :param thorough: As that of `Found`.
-    :param among: At most some hundred sessions, of which all that match are found.
+    :param first: Of the list for which it is asked. It is called only where there may be more matches than are found
+        without looking these sessions through.
+    :param enough: Where so many sessions are found, those of the list are not looked through.
     """
-    most, most_named = (NEWEST_IN_QUEUE, MOST_NAMED_IN_QUEUE) if thorough else (NEWEST, MOST_NAMED)
     named = Q(agent=text) | id_begins_with(text)
     parts = [part for part, _ in parts_of(text)][:MOST_WORDS] or [text]
     contained = contains(parts, "title", "customer", whole=whole)
-    keys, more = newest_sessions(text, whole=whole, limit=most)
+    keys, more = newest_sessions(text, whole=whole)
     # Shown names stand in another table: of a condition on both tables PostgreSQL would read all sessions.
-    titled, more_titled = _titled(contained, named if whole else Q(pk__in=[]), parts, most_named)
+    titled, more_titled = _titled(contained, named if whole else Q(pk__in=[]), parts, MOST_NAMED)
     found = {*keys, *titled}
-    if among:
-        rows = Session.objects.filter(contained | named if whole else contained, are(among))
-        found.update(sessions_among(text, among, whole=whole), rows.values_list("pk", flat=True))
+    has_all = False
+    if first is not None and (more or more_titled) and (enough is None or len(found) < enough):
+        after, has_all = _looked_through(*first())
+        if more:
+            found |= sessions_among(text, after, whole=whole)
+        if more_titled:
+            # No index of letters: each of these few is asked.
+            asked = Q(opaque(contained | named if whole else contained))
+            found.update(Session.objects.filter(are(after.keys()), asked).values_list("pk", flat=True))
     where = are(found) if whole else are(found) | named
-    has_all = among is not None
-    return Found(where, few=whole, cut=more or more_titled, thorough=thorough, has_all_among=has_all)
+    return Found(where, few=whole, cut=more or more_titled, has_all_listed=has_all)
+
+
+def _looked_through(
+    first: Sequence[tuple[uuid.UUID, int]], are_all: bool
+) -> tuple[dict[uuid.UUID, int], bool]:
+    """Behind which position each of the sessions is looked through, and whether that is the whole list."""
+    if are_all and sum(position for _, position in first) <= POSITIONS_OF_FEW:
+        return dict.fromkeys((pk for pk, _ in first), 0), True
+    after: dict[uuid.UUID, int] = {}
+    left = MOST_POSITIONS
+    for pk, position in first[:FIRST]:
+        left -= min(position, NEWEST_POSITIONS)
+        if left < 0:
+            break
+        after[pk] = max(0, position - NEWEST_POSITIONS)
+    return after, False
 
 
 def _titled(contained: Q, named: Q, parts: Sequence[str], most: int) -> tuple[list[uuid.UUID], bool]:

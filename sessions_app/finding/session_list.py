@@ -4,13 +4,16 @@ Which sessions match the filter is asked once for both where these are few, and 
 Nothing is locked.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from django.db.models import Q
 
-from sessions_app.finding import queue_numbers, queues
+from sessions_app.finding import queue_numbers, queues, search_sessions
 from sessions_app.finding.counting import Count, digest
+from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.keys import are
 from sessions_app.models import Phase, Session
@@ -35,14 +38,34 @@ class SessionList:
         return next((count.number for count in self.counts if count.queue.key == key), None)
 
 
-def condition_of(key: str, now: datetime, session_filter: SessionFilter) -> Q:
-    """The filter, as a list of the queue has it: a search finds all that match of a small queue. One query besides the
-    filter's, and those of `queues.few_keys`.
+def condition_of(key: str, now: datetime, session_filter: SessionFilter, *, by_phase: bool = True) -> Q:
+    """The filter, as a list of the queue has it: a search looks through the first sessions of the list. Two queries and
+    up to four estimates besides those of `SessionFilter.where`, whose parameter ``by_phase`` is.
     """
-    if key == "all":
-        return session_filter.where()
-    among = queues.few_keys(key, now) if session_filter.text else None
-    return session_filter.where(thorough=among is None, among=among)
+
+    def first(where: Q, facets: Facets | None) -> tuple[list[tuple[UUID, int]], bool]:
+        several = _is_of_several(session_filter.narrowing, session_filter, key)
+        of_index = facets if several else None
+        # Beside a filter it takes longer to find so many.
+        limit = search_sessions.FIRST if where else search_sessions.FEW
+        return queues.first_keys(key, limit, now=now, where=where, several=several, facets=of_index)
+
+    # The first of all sessions are those with the newest matches, unless a long session has most of these.
+    is_of_all = key == "all" and not session_filter.narrows
+    return session_filter.where(
+        by_phase=by_phase, first=first, enough=search_sessions.FIRST if is_of_all else None
+    )
+
+
+def _is_of_several(names: Sequence[str], session_filter: SessionFilter, key: str) -> bool:
+    """Whether these fields of the filter and the queue ask for several things, which may hardly ever be met together.
+
+    One field has an index of its own, but for the phase of those that have failed. Each queue has one in the order of
+    the times at which its sessions changed.
+    """
+    if names == ["since"]:
+        return False
+    return len(names) + (key != "all") > 1 or session_filter.only_phase == Phase.ERROR
 
 
 def read_list(
@@ -54,10 +77,11 @@ def read_list(
     """
     where = condition_of(key, now, session_filter)
     found, fields = session_filter.found, session_filter.fields_on
-    cut_but = key if found.has_all_among else ""
+    cut_but = key if found.has_all_listed else ""
+    # What all sessions have, each queue has.
+    is_cut = found.is_cut_listed if key == "all" else found.cut
     few, filtered_by = found.few, where
-    # One field has an index of its own, but for the phase of those that have failed.
-    several = fields + (key != "all") > 1 or session_filter.only_phase == Phase.ERROR
+    several = _is_of_several(session_filter.names_on, session_filter, key)
     facets = session_filter.facets if several and key in queues.IN_ORDER else None
     if where and not few:
         # The first page of all sessions is among them, too.
@@ -67,7 +91,7 @@ def read_list(
         together = facets if of_index else None
         matching, few = queues.keys_of_matching(where, several=of_index, facets=together, newest=has_page)
         if few and not matching:
-            return SessionList([], "", queue_numbers.none(cut=found.cut, cut_but=cut_but))
+            return SessionList([], "", queue_numbers.none(cut=is_cut, cut_but=cut_but))
         if few:
             where = are(matching)
         elif facets:
@@ -88,7 +112,7 @@ def read_list(
     by_row = False
     if not few:
         where, by_row = _asked_by_row(session_filter, where)
-    counts = queue_numbers.counts(now, where, few=few, cut=found.cut, cut_but=cut_but, by_row=by_row)
+    counts = queue_numbers.counts(now, where, few=few, cut=is_cut, cut_but=cut_but, by_row=by_row)
     # A number that is "at least" is no smaller than what the page itself shows.
     counts = [count.at_least(len(page.sessions)) if count.queue.key == key else count for count in counts]
     return SessionList(page.sessions, page.next, counts)

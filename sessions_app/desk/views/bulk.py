@@ -84,7 +84,7 @@ def begin(request: Request) -> HttpResponse:
         "choices": BULK_ACTIONS.values(),
         "query": query,
         "filtered": describe_query(query, context.mask),
-        "is_cut": session_filter.found.is_cut_among,
+        "is_cut": session_filter.found.is_cut_listed,
         "estimate": estimate,
         "why_none": f"None of these can be {action.participle}.",
         "advice": advice.for_actor(actor) if advice is not None else None,

@@ -86,7 +86,7 @@ def _render(
     status: int = 200,
 ) -> HttpResponse:
     session_filter = SessionFilter(query, user=request.user)
-    condition = inbox_condition.prepare(session_filter)
+    condition = inbox_condition.prepare(session_filter, context.now)
     tool, kind = query.get("tool", ""), _kind(query)
     oldest_first = query.get("order") != "newest"
     listing = inbox_pages.list_page(
