@@ -125,17 +125,24 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--results", type=Path, default=store.HERE, help="the folder of the page")
     parser.add_argument("--no-rivals", action="store_true", help="leave the other engines out")
-    parser.add_argument("--steps", type=int, nargs="+")
+    parser.add_argument("--steps", type=_positive, nargs="+")
     parser.add_argument("--database", nargs="+", choices=["SQLite", "PostgreSQL"])
     parser.add_argument("--in-flight", type=_arrangement, nargs="+", metavar="PROCESSES:SESSIONS")
     for name in _NUMBERS:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int)
+        parser.add_argument(f"--{name.replace('_', '-')}", type=_positive)
     return parser.parse_args(arguments)
 
 
 def _arrangement(text: str) -> tuple[int, int]:
     processes, sessions = text.split(":")
-    return int(processes), int(sessions)
+    return _positive(processes), _positive(sessions)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not positive")
+    return number
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ LISTS = (
     "/inbox/?agent=claims&since=30d",
     "/inbox/?phase=executing&since=30d",
     "/inbox/?assignee=nobody&since=30d",
+    "/inbox/?order=newest",
+    "/inbox/?tag=vip&order=newest",
     "/?queue=running&phase=done",
     "/?queue=done&tag=vip",
     "/?queue=done&tag=vip&agent=claims",
@@ -62,6 +64,13 @@ LISTS = (
     "/?queue=done&agent=letters&tag=vip",
     "/?queue=all&status=cancelled&phase=executing",
     "/?queue=failed&status=idle&phase=planning",
+    "/?queue=done&order=oldest",
+    "/?queue=stuck&order=newest",
+    "/?queue=all&since=30d&order=oldest",
+    "/?queue=done&since=30d&order=oldest",
+    "/?queue=all&tag=vip&since=30d&order=oldest",
+    "/?queue=done&agent=letters&since=7d&order=oldest",
+    "/?queue=all&tag=vip&customer=Lindqvist&order=oldest",
     "/agents/",
     "/agents/claims/",
     "/workers/",
@@ -101,14 +110,22 @@ SEARCHES_AMONG = (
     ("Lindqvist", "queue=all&agent=claims"),
     ("deductible", "queue=all&tag=vip"),
 )
-# Lists of the admin, which no goal names.
+# In the inbox, and beside a filter of it.
+SEARCHES_IN_INBOX = (
+    ("policy", ""),
+    ("Lindqvist", ""),
+    ("CLM-1043", ""),
+    ("nothinglikethis", ""),
+    ("Lindqvist", "&tag=vip"),
+    ("policy", "&since=30d"),
+)
 ADMIN = (
     "/admin/sessions_app/session/",
-    "/admin/sessions_app/session/?q=01",
     "/admin/sessions_app/session/?status=waiting",
     "/admin/sessions_app/toolcall/",
     "/admin/sessions_app/event/",
 )
+ADMIN_SEARCH = "/admin/sessions_app/session/?q=01"
 
 
 def pages() -> Iterator[tuple[str, int | None, Callable[[], object]]]:
@@ -126,8 +143,12 @@ def pages() -> Iterator[tuple[str, int | None, Callable[[], object]]]:
         yield f"search: {words}", SEARCH, get(client, f"/?queue=all&q={quote_plus(words)}")
     for words, among in SEARCHES_AMONG:
         yield f"search: {words}, {among}", SEARCH, get(client, f"/?{among}&q={quote_plus(words)}")
+    for words, beside in SEARCHES_IN_INBOX:
+        name = f"search: {words}, inbox{beside.replace('&', ', ')}"
+        yield name, SEARCH, get(client, f"/inbox/?q={quote_plus(words)}{beside}")
     for address in ADMIN:
-        yield address, None, get(client, address)
+        yield address, QUEUE, get(client, address)
+    yield ADMIN_SEARCH, SEARCH, get(client, ADMIN_SEARCH)
     let_sessions_be_lost_and_due()
     for name, addresses in _of_sessions(sessions):
         for which, address in addresses.items():
@@ -148,7 +169,7 @@ def pages() -> Iterator[tuple[str, int | None, Callable[[], object]]]:
     fork = Session.objects.filter(line=sessions[LONGEST].line).exclude(forked_from=None).latest("position")
     for name, address in (*session_pages.tabs(fork), *session_pages.of_rows(fork)):
         yield f"a fork of {LONGEST}: {name}", TAB, get(client, address)
-    yield f"the numbers of {desk_work.VIEWS} saved views", None, get(client, NUMBERS, part=True)
+    yield f"the numbers of {desk_work.VIEWS} saved views", QUEUE, get(client, NUMBERS, part=True)
     yield "a bulk action", QUEUE, get(client, f"/bulk/actions/{BulkAction.objects.latest('pk').pk}/")
     for query in ("queue=done&kind=assign", "queue=failed&tag=vip", "queue=stuck"):
         yield f"bulk estimate: {query}", ESTIMATE, get(client, f"/bulk/?{query}")
