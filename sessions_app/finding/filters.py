@@ -103,7 +103,7 @@ class SessionFilter(forms.Form):
     ) -> Q:
         """The condition that the valid fields make. A person finds by what they may see, see `hidden`.
 
-        At most six queries, a search eight more, and those of `first`.
+        At most five queries, a search six more, and those of `first`.
 
         :param by_phase: Whether the phase is a part of the condition; of the facets it is.
         :param first: Of the list for which a search is asked, which looks through these sessions. See `found` for

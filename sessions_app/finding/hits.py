@@ -117,9 +117,10 @@ def first_in_each(
     rows = _newest_in(list(segments), words, IN_LIST, may_walk=True, near=near)
     if near is not None:
         have_hits = {row.branch_id for row in rows}
-        without = [of_session[session.pk] for session in sessions if session.position > near]
-        without = [each for each in without if have_hits.isdisjoint(pk for pk, _ in each)]
-        further = {segment for each in without for segment in each}
+        # A branch that was left may be longer than its session is now.
+        long = [row for row in sessions if row.position > near or len(numbers[row.pk]) > 1]
+        without = [row for row in long if have_hits.isdisjoint(pk for pk, _ in of_session[row.pk])]
+        further = {segment for row in without for segment in of_session[row.pk]}
         rows += _newest_in(list(further), words, IN_LIST, may_walk=False) if further else []
     notes = note_places(row for row in rows if isinstance(row, Message))
     by_branch: dict[int, list[Message | ToolCall]] = defaultdict(list)

@@ -196,8 +196,8 @@ def first_keys(
     """The keys and last positions of the first sessions of a queue, in its order, and whether they are all of it; the
     parameters and queries are those of `read_page`.
 
-    Of the stuck ones those that have been stuck longest, by each condition. Of those that match a filter none are
-    found of the stuck ones, in the inbox either: no index has both.
+    Of the stuck ones those that have been stuck longest, by each condition; none of them beside a filter, in the inbox
+    either: no index has both.
     """
     conditions = _possible(key, now, where)
     of_time = len(STUCK_LONGEST) if key in (*BY_TIME, ATTENTION.key) else 0

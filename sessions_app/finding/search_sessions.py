@@ -1,7 +1,8 @@
-"""Which sessions a search finds: by their history, title, customer, agent and id. At most eight queries.
+"""Which sessions a search finds: by their history, title, customer, agent and id.
 
-What very many sessions contain is looked for in the newest matches of all sessions, and in the first sessions of the
-list for which it is asked: of a list of few sessions all that match are found.
+At most six queries, and those that find the first sessions of a list. What very many sessions contain is looked for in
+the newest matches of all sessions, and in the first sessions of the list for which it is asked: of a list of few
+sessions all that match are found.
 """
 
 import uuid
