@@ -406,12 +406,12 @@ def test_numbers_of_a_search_that_did_not_look_at_all_matches_may_be_more(desk, 
     text = text_of(desk, f"/inbox/?q=Ada&kind={kind}")
     assert "All 3 Approvals 1 In doubt 0 Failed 2 Stuck 0 Mine 1" in text
     assert "Open the 4" in text
-    # Those that changed last, and the one that has waited longest.
+    # Those that changed last, the one that waits, and the one that failed first.
     monkeypatch.setattr(search_sessions, "MOST_NAMED", 3)
-    monkeypatch.setattr(search_sessions, "FEW", 1)
-    monkeypatch.setattr(search_sessions, "FIRST", 1)
+    monkeypatch.setattr(search_sessions, "FEW", 2)
+    monkeypatch.setattr(search_sessions, "FIRST", 2)
     text = text_of(desk, f"/inbox/?q=Ada&kind={kind}")
-    assert "Only the sessions with the newest matches are looked at." in text
+    assert "There may be more matches. Add a word to narrow the search." in text
     assert "All 3+ Approvals 1+ In doubt 0+ Failed 2+ Stuck 0+ Mine 1+" in text
     assert "Open the 2+" in text
     # The other cause has one session, which is a line of its own.

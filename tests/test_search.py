@@ -604,7 +604,7 @@ def test_a_customer_is_found_by_a_character_among_the_newest_sessions_and_the_li
     client.force_login(builders.user("supervisor"))
     old, new = builders.done(customer="§ 1"), builders.done(customer="2 §")
     Session.objects.filter(pk=old.pk).update(updated_at=timezone.now() - timedelta(days=1))
-    says_so = "Only the newest matches are listed"
+    says_so = "There may be more matches"
 
     def page():
         return client.get("/?queue=all&customer=%C2%A7").content.decode()
@@ -884,10 +884,10 @@ def look_through(monkeypatch, number):
     monkeypatch.setattr(search_sessions, "FIRST", number)
 
 
-def listed(text, queue="all", user=None, **query):
+def listed(text, queue="all", user=None, oldest_first=None, **query):
     """The sessions that the list has, and whether there may be more."""
     session_filter = SessionFilter({"q": text, **query}, user=user or builders.user("supervisor"))
-    where = condition_of(queue, timezone.now(), session_filter)
+    where = condition_of(queue, timezone.now(), session_filter, oldest_first=oldest_first)
     found = set(queues.select(queue, timezone.now(), where))
     return found, session_filter.found.is_cut_listed
 
@@ -945,6 +945,26 @@ def test_of_long_sessions_the_newest_positions_are_looked_through_and_the_list_s
     # Sessions are looked through from the first of the list on until they have too many positions.
     monkeypatch.setattr(search_sessions, "MOST_POSITIONS", 5)
     assert listed("roof leaks") == ({newest_of_all.session}, True)
+
+
+def test_a_search_looks_through_the_sessions_with_which_its_list_begins(index, monkeypatch, client):
+    newest_only(monkeypatch)
+    sessions = [builders.done() for _ in range(5)]
+    for days, session in enumerate(sessions):
+        Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(days=days))
+    index()
+    look_through(monkeypatch, 2)
+    # All are called so; the last one has the newest message.
+    first, last = sessions[0], sessions[-1]
+    assert listed("windscreen", "done") == ({*sessions[:2], last}, True)
+    for beside in ({}, {"since": "7d"}, {"agent": "claims"}, {"agent": "claims", "since": "7d"}):
+        found = listed("windscreen", "done", oldest_first=True, **beside)
+        assert found == ({first, *sessions[3:]}, True), beside
+    client.force_login(builders.user("supervisor"))
+    query = {"queue": "done", "q": "windscreen", "order": "oldest"}
+    assert client.get("/bulk/", {**query, "kind": "assign"}).context["estimate"].total == 3
+    rows = client.get("/", query).context["rows"]
+    assert [row.pk for row in rows] == [session.pk for session in (last, sessions[3], first)]
 
 
 @pytest.fixture
@@ -1107,6 +1127,7 @@ def test_what_a_search_says_does_not_tell_whether_sessions_have_a_hidden_tag(ind
             assert session_filter.found.cut
             assert session_filter.found.has_all_listed == bool(first)
         assert listed("roof", user=viewer, tag=tag) == (set(), False)
+        assert listed("roof", "stuck", user=viewer, tag=tag) == (set(), True)
 
 
 def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_complete(
@@ -1123,24 +1144,24 @@ def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_comple
         return re.sub(r"\s+", " ", text)
 
     newest, of_queue = page(queue="all"), page(queue="done")
-    assert "Only the newest matches are listed: choose a queue, or add a filter or a word" in newest
+    assert "There may be more matches: choose a queue, or add a filter or a word" in newest
     assert "<b>2+ results</b>" in newest
     assert newest.count('<span class="count">0+</span>') == len(QUEUES) - 1
-    assert "Only the newest matches are listed:" not in of_queue
+    assert "There may be more matches" not in of_queue
     assert '<span class="count">0</span>' in of_queue
     for _ in range(2):
         builders.done()
     for query in ({"queue": "done"}, {"queue": "all", "status": "idle"}):
-        assert "Only the newest matches are listed: add a word to narrow the search." in page(**query)
+        assert "There may be more matches: add a word to narrow the search." in page(**query)
 
 
 @pytest.mark.parametrize(
     "address, said",
     [
-        ("/inbox/?q=roof&agent=claims", ["Only the sessions with the newest matches are looked at"]),
+        ("/inbox/?q=roof&agent=claims", ["There may be more matches. Add a word to narrow the search."]),
         (
             "/bulk/?q=roof",
-            ["Only the sessions of the newest are selected: add a word to narrow it.", "of 2 sessions"],
+            ["More sessions may match than are selected: add a word to narrow it.", "of 2 sessions"],
         ),
     ],
 )
@@ -1156,19 +1177,69 @@ def test_an_inbox_and_a_bulk_action_say_that_they_have_the_newest_matches_only(
     assert all(sentence in text for sentence in said)
 
 
-@pytest.mark.parametrize("first", [{}, {"agent": "claims"}, {"since": "30d"}])
-def test_a_search_in_the_inbox_looks_through_its_first_sessions(first, index, monkeypatch, client):
+@pytest.fixture
+def full_inbox(index, monkeypatch):
+    """Six sessions that have failed long ago for one cause, two that wait since, and newer ones that need nobody."""
     newest_only(monkeypatch)
-    waiting = [builders.waiting_for_approval(title="A roof") for _ in range(3)]
-    failed = builders.failed(title="A roof")
+    failed = [builders.failed() for _ in range(6)]
+    Session.objects.filter(pk__in=[session.pk for session in failed]).update(
+        updated_at=timezone.now() - timedelta(days=1)
+    )
+    waiting = [builders.waiting_for_approval() for _ in range(2)]
     for _ in range(3):
-        builders.done(title="A roof")
+        builders.done()
     index()
+    return failed, waiting
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {},
+        {"agent": "claims"},
+        {"since": "30d"},
+        {"phase": "executing"},
+        {"phase": "executing", "agent": "claims"},
+        {"status": "waiting"},
+    ],
+)
+def test_a_search_in_the_inbox_looks_through_as_many_sessions_of_each_kind_of_its_lines(
+    beside, full_inbox, monkeypatch, client
+):
+    _, waiting = full_inbox
+    look_through(monkeypatch, 4)
     client.force_login(builders.user("supervisor"))
-    text = client.get("/inbox/", {"q": "windscreen", **first}).content.decode()
-    for session in (*waiting, failed):
+    page = client.get("/inbox/", {"q": "windscreen", **beside})
+    text = page.content.decode()
+    for session in waiting:
         assert f"/sessions/{session.pk}/" in text
-    assert "/sessions/" not in client.get("/inbox/", {"q": "windscreen cellar", **first}).content.decode()
+    # Beside a filter no stuck sessions are looked through, and of all there are more.
+    assert page.context["is_cut"] == ("status" not in beside)
+    assert "/sessions/" not in client.get("/inbox/", {"q": "windscreen cellar", **beside}).content.decode()
+
+
+def test_an_inbox_whose_sessions_are_all_looked_through_says_nothing_of_more(full_inbox, client):
+    client.force_login(builders.user("supervisor"))
+    page = client.get("/inbox/", {"q": "windscreen"})
+    assert not page.context["is_cut"]
+    assert "There may be more matches" not in page.content.decode()
+    # Beside a filter stuck sessions are not looked through.
+    assert client.get("/inbox/", {"q": "windscreen", "agent": "claims"}).context["is_cut"]
+
+
+def test_a_fork_shows_where_the_text_is_in_what_it_shares_with_a_source_that_has_newer_hits(
+    index, monkeypatch
+):
+    source = builders.looked_up()
+    fork = builders.fork_of(source.session)
+    newer = source.user("windscreen again")
+    index()
+    monkeypatch.setattr(hits, "WALKED", 0)
+    monkeypatch.setattr(hits, "NEAR", 1)
+    both = list(Session.objects.order_by("pk"))
+    found = hits.first_in_each(both, "windscreen", mask=NOTHING_HIDDEN, whole=True)
+    assert newer.position in [hit.position for hit in found[source.session.pk]]
+    assert [hit.position for hit in found[fork.pk]] == [3]
 
 
 def test_of_sessions_with_the_words_in_their_titles_those_that_changed_last_are_listed(monkeypatch):

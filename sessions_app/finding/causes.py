@@ -148,16 +148,15 @@ def _causes_sql(columns: str, where: Q | None, limit: int, *, changed: bool) -> 
     All sessions of one cause have a changed agent, or none: the keys of the others are passed over one by one, and not
     their sessions.
     """
-    failed = f"(status = '{Status.WAITING}' OR (status = '{Status.IDLE}' AND phase = '{Phase.ERROR}'))"
+    state = f"(status = '{Status.WAITING}' OR (status = '{Status.IDLE}' AND phase = '{Phase.ERROR}'))"
     is_other = ""
     if changed:
-        failed = f"(waiting_for = '{WaitingFor.CHANGED}' AND status = '{Status.WAITING}')"
-    values: tuple[Any, ...] = ()
-    if where:
-        matches, values = _matches(where)
-        failed = f"{failed} AND {matches}"
-    # Of the few sessions of one cause each is asked: PostgreSQL would read all that wait, or have ended, beside them.
-    member = f"CASE WHEN {failed} THEN true ELSE false END"
+        state = f"(waiting_for = '{WaitingFor.CHANGED}' AND status = '{Status.WAITING}')"
+    matches, values = _matches(where) if where else ("1 = 1", ())
+    failed = f"{state} AND {matches}"
+    # Nearly all that have a cause are in such a state. PostgreSQL, which does not know that, may read all that wait or
+    # have ended for each cause.
+    member = f"CASE WHEN {state} THEN true ELSE false END AND {matches}"
     if not changed:
         any_member = f"SELECT waiting_for FROM {_TABLE} WHERE failure = causes.failure AND {member} LIMIT 1"
         is_other = f" AND ({any_member}) <> '{WaitingFor.CHANGED}'"
@@ -170,7 +169,7 @@ def _causes_sql(columns: str, where: Q | None, limit: int, *, changed: bool) -> 
         f"WHERE causes.failure IS NOT NULL) SELECT {columns} FROM causes WHERE causes.failure IS NOT NULL{is_other} "
         f"LIMIT {limit}"
     )
-    return sql, values * sql.count(failed)
+    return sql, values * sql.count(matches)
 
 
 def _matches(where: Q) -> Sql:

@@ -127,7 +127,7 @@ class SessionFilter(forms.Form):
         if "phase" in values:
             facets = replace(facets, phase=values["phase"])
             if by_phase:
-                where &= in_phase(values["phase"], values.get("status", ""))
+                where &= self._in_phase(values)
         if "assignee" in values:
             assignee = self._assignee(values["assignee"])
             where &= Q(assignee=assignee)
@@ -136,10 +136,13 @@ class SessionFilter(forms.Form):
         may_find = not tag or may_find_tag(tag, whole=whole)
         facets = replace(facets, tag=tag)
         if "q" in values:
-            with_tag = where & has_tag(tag) if tag else where
-            of_list = partial(first, with_tag, facets if _is_indexed(facets) else None) if first else None
-            # What is found does not depend on whether there are sessions with a tag that the person may not know.
-            where &= self._found_by(values["q"], whole, of_list if may_find or not first else _none, enough)
+            of_list = None
+            if first:
+                in_list = where if by_phase or "phase" not in values else where & self._in_phase(values)
+                # What is found does not depend on whether sessions have a tag that the person may not know.
+                in_list &= (has_tag(tag) if may_find else Q(pk__in=[])) if tag else Q()
+                of_list = partial(first, in_list, facets if may_find and _is_indexed(facets) else None)
+            where &= self._found_by(values["q"], whole, of_list, enough)
             facets = replace(facets, rest=facets.rest & self.found.where)
         if not may_find:
             self.facets = None
@@ -150,6 +153,9 @@ class SessionFilter(forms.Form):
             where &= Q(opaque(Facets(tag=tag).asked)) if is_asked else has_tag(tag)
         self.facets = facets if _is_indexed(facets) else None
         return where
+
+    def _in_phase(self, values: dict[str, Any]) -> Q:
+        return in_phase(values["phase"], values.get("status", ""))
 
     def _found_by(self, text: str, whole: bool, first: FirstSessions | None, enough: int | None) -> Q:
         """The condition of what a search finds; sets `found`."""
@@ -284,11 +290,6 @@ class SessionFilter(forms.Form):
     def narrows(self) -> bool:
         """Whether any field but the search filters."""
         return bool(self.narrowing)
-
-
-def _none() -> tuple[Sequence[tuple[uuid.UUID, int]], bool]:
-    """The `FirstSessions` of an empty list."""
-    return [], True
 
 
 def _is_indexed(facets: Facets) -> bool:

@@ -1,7 +1,8 @@
 """Where in a session a text is found: its messages and calls that match, with the words around, masked.
 
 PostgreSQL reads the messages and calls of the sessions from the newest on until enough match, if the sessions are short
-or the words common, and all that match by the index of the words otherwise.
+or the words common, and all that match by the index of the words otherwise. Of a list with long sessions it reads some
+of the newest of each first.
 """
 
 import re
@@ -93,7 +94,7 @@ def in_session(session: Session, text: str, *, mask: Mask, whole: bool, limit: i
 def first_in_each(
     sessions: Sequence[Session], text: str, *, mask: Mask, whole: bool
 ) -> dict[UUID, list[Hit]]:
-    """The newest `IN_LIST` hits in each of the sessions, by the sessions' keys. At most eight queries.
+    """The newest `IN_LIST` hits in each of the sessions, by the sessions' keys. At most nine queries.
 
     On PostgreSQL, of sessions that have more than `WALKED` positions together, those among the newest messages and
     calls of each; of all its messages and calls where it has none there.
@@ -111,38 +112,36 @@ def first_in_each(
         lineage = branches[session.branch_id].lineage if session.branch_id in branches else ()
         shared = {(pk, last) for pk, last in lineage if pk not in own_numbers}
         of_session[session.pk] = {*((pk, None) for pk in own_numbers), *shared}
-    segments = {segment for each in of_session.values() for segment in each}
-    are_short = sum(session.position for session in sessions) <= WALKED or connection.vendor == "sqlite"
-    words, near = Words(phrases, whole), None if are_short else NEAR
-    rows = _newest_in(list(segments), words, IN_LIST, may_walk=True, near=near)
-    if near is not None:
-        have_hits = {row.branch_id for row in rows}
-        # A branch that was left may be longer than its session is now.
-        long = [row for row in sessions if row.position > near or len(numbers[row.pk]) > 1]
-        without = [row for row in long if have_hits.isdisjoint(pk for pk, _ in of_session[row.pk])]
-        further = {segment for row in without for segment in of_session[row.pk]}
-        rows += _newest_in(list(further), words, IN_LIST, may_walk=False) if further else []
-    notes = note_places(row for row in rows if isinstance(row, Message))
-    by_branch: dict[int, list[Message | ToolCall]] = defaultdict(list)
-    # A branch that sessions share may have been read twice.
-    for found in {(type(row), row.pk): row for row in rows}.values():
-        by_branch[found.branch_id].append(found)
+
+    def newest_of(those: Sequence[Session], near: int | None, *, may_walk: bool) -> None:
+        segments = list({segment for session in those for segment in of_session[session.pk]})
+        rows = _newest_in(segments, Words(phrases, whole), IN_LIST, may_walk=may_walk, near=near)
+        notes = note_places(row for row in rows if isinstance(row, Message))
+        by_branch: dict[int, list[Message | ToolCall]] = defaultdict(list)
+        for found in rows:
+            by_branch[found.branch_id].append(found)
+        for session in those:
+            own_numbers = numbers[session.pk]
+            branch = branches[session.branch_id]  # type: ignore[index]
+            found_here = [
+                row
+                for pk, _ in of_session[session.pk]
+                for row in by_branch[pk]
+                if pk in own_numbers or branch.sees(pk, row.position)
+            ]
+            found_here.sort(key=lambda row: row.position, reverse=True)
+            hits = (_hit(row, branch, own_numbers, phrases, mask, notes) for row in found_here)
+            by_session[session.pk] = list(islice((hit for hit in hits if hit is not None), IN_LIST))
+
     by_session: dict[UUID, list[Hit]] = {}
-    for session in sessions:
-        if session.branch_id not in branches:
-            continue
-        branch = branches[session.branch_id]
-        own_numbers = numbers[session.pk]
-        searched = {*own_numbers, *(pk for pk, _ in branch.lineage)}
-        found_here = [
-            row
-            for pk in searched
-            for row in by_branch[pk]
-            if pk in own_numbers or branch.sees(pk, row.position)
-        ]
-        found_here.sort(key=lambda row: row.position, reverse=True)
-        hits = (_hit(row, branch, own_numbers, phrases, mask, notes) for row in found_here)
-        by_session[session.pk] = list(islice((hit for hit in hits if hit is not None), IN_LIST))
+    with_branch = [session for session in sessions if session.branch_id in branches]
+    are_short = sum(session.position for session in sessions) <= WALKED or connection.vendor == "sqlite"
+    newest_of(with_branch, None if are_short else NEAR, may_walk=True)
+    if not are_short:
+        # A branch that was left may be longer than its session is now.
+        long = [row for row in with_branch if row.position > NEAR or len(numbers[row.pk]) > 1]
+        if without := [session for session in long if not by_session[session.pk]]:
+            newest_of(without, None, may_walk=False)
     return by_session
 
 

@@ -53,7 +53,8 @@ def prepare(session_filter: SessionFilter, now: datetime) -> Condition | None:
     condition = _of(session_filter, now)
     if condition is None:
         return None
-    condition = replace(condition, is_cut=session_filter.found.cut, since=session_filter.changed_since)
+    is_cut = session_filter.found.is_cut_listed
+    condition = replace(condition, is_cut=is_cut, since=session_filter.changed_since)
     return replace(condition, calls=finding_calls(condition))
 
 

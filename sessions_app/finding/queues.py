@@ -21,7 +21,7 @@ from sessions_app.finding.newest import any_matching, first_matching, first_with
 from sessions_app.finding.parts import first_of_each, opaque
 from sessions_app.models import Phase, Session, Status
 from sessions_app.models.compiled import planned_anew
-from sessions_app.models.selects import Sql, are_chosen, as_sql, union
+from sessions_app.models.selects import Sql, are_chosen, union
 
 PAGE = 50
 # Of those that a text finds, each with the places where it stands.
@@ -164,6 +164,7 @@ def read_page(
     several: bool = False,
     few: bool = False,
     facets: Facets | None = None,
+    since: datetime | None = None,
 ) -> SessionsPage:
     """One page of a queue, annotated with ``assignee_name``, without the fields that no list shows. One query, and with
     facets up to four estimates, each of them once a minute.
@@ -171,55 +172,33 @@ def read_page(
     :param several: The filter is one of several fields, which may hardly ever be met together.
     :param few: The filter names some thousands of sessions at most by their keys.
     :param facets: The same as ``where``, if an index finds what is asked of a session.
+    :param since: All that match have changed since then.
     :param after: The cursor that the page before gave; an invalid one gives the first page.
     :param oldest_first: The order, where it is not that of the queue.
     """
     ascending = BY_KEY[key].oldest_first if oldest_first is None else oldest_first
     cursor = read_cursor(after)
-    beyond = beyond_of(*cursor, ascending=ascending) if cursor else Q()
+    beyond = beyond_of(*cursor, ascending=ascending) if cursor else changed_since(since, ascending)
     order = order_of(ascending)
     if few:
         # Each of them is asked whether it is in the queue: an index of the queue has far more sessions.
         in_queue = queue_filter(key, now)
         found = Q(where or Q(), beyond, Q(opaque(in_queue)) if in_queue else Q())
     else:
-        conditions, several = _possible(key, now, where), several and key in IN_ORDER
-        found = _first(conditions, where, beyond, order, limit + 1, several=several, facets=facets)
+        conditions, several = possible(key, now, where), several and key in IN_ORDER
+        found = first_in_order(conditions, where, beyond, order, limit + 1, several=several, facets=facets)
     sessions = _listed(found, order=order, limit=limit + 1)
     more = len(sessions) > limit
     return SessionsPage(sessions[:limit], _cursor(sessions[limit - 1]) if more else "")
 
 
-def first_keys(
-    key: str, limit: int, *, now: datetime, where: Q | None, several: bool, facets: Facets | None
-) -> tuple[list[tuple[uuid.UUID, int]], bool]:
-    """The keys and last positions of the first sessions of a queue, in its order, and whether they are all of it; the
-    parameters and queries are those of `read_page`.
-
-    Of the stuck ones those that have been stuck longest, by each condition; none of them beside a filter, in the inbox
-    either: no index has both.
-    """
-    conditions = _possible(key, now, where)
-    of_time = len(STUCK_LONGEST) if key in (*BY_TIME, ATTENTION.key) else 0
-    order = order_of(BY_KEY[key].oldest_first)
-    if of_time and where:
-        conditions = [each for each in conditions if each not in _not_moving(now)]
-    if of_time and not where:
-        orders = (order[0],) * (len(conditions) - of_time) + STUCK_LONGEST
-        rows = [
-            Session.objects.filter(condition).order_by(by).values("pk")[: limit + 1]
-            for condition, by in zip(conditions, orders, strict=True)
-        ]
-        found = are_chosen(union([as_sql(each) for each in rows]))
-    elif not conditions:
-        return [], not of_time
-    else:
-        found = _first(conditions, where, Q(), order, limit + 1, several=several, facets=facets)
-    sessions = _keys_and_positions(found, order=order, limit=limit + 1)
-    return sessions[:limit], len(sessions) <= limit and not (of_time and where)
+@planned_anew
+def _listed(found: Q, *, order: tuple[str, str], limit: int) -> QuerySet[Session]:
+    rows = Session.objects.filter(found).order_by(*order).defer(*_NOT_LISTED)
+    return rows.annotate(assignee_name=F("assignee__username"))[:limit]
 
 
-def _first(
+def first_in_order(
     conditions: Sequence[Q],
     where: Q | None,
     beyond: Q,
@@ -236,19 +215,6 @@ def _first(
     if several and where:
         return are_chosen(_first_of_several(conditions, beyond, where, facets, order, limit))
     return _first_of_queue(conditions, where, beyond, order, limit)
-
-
-@planned_anew
-def _keys_and_positions(
-    found: Q, *, order: tuple[str, str], limit: int
-) -> QuerySet[Session, tuple[uuid.UUID, int]]:
-    return Session.objects.filter(found).order_by(*order).values_list("pk", "position")[:limit]
-
-
-@planned_anew
-def _listed(found: Q, *, order: tuple[str, str], limit: int) -> QuerySet[Session]:
-    rows = Session.objects.filter(found).order_by(*order).defer(*_NOT_LISTED)
-    return rows.annotate(assignee_name=F("assignee__username"))[:limit]
 
 
 def _first_of_queue(
@@ -272,11 +238,7 @@ def _first_of_several(
     """Selects the keys of the first sessions that meet a filter of several fields, of those that meet one of the
     conditions of a queue.
     """
-    # The oldest sessions have not changed since: those that are walked are the first from then on.
-    since = (
-        Q(updated_at__gte=facets.since) if facets and facets.since and not order[0].startswith("-") else Q()
-    )
-    rows = [each & beyond & since for each in conditions]
+    rows = [each & beyond for each in conditions]
     if not facets or not rows:
         return union([first_matching(each, where, order, limit) for each in rows])
     of_each = [facets.narrowed(rest=beyond, **_wanted(each)) for each in conditions]
@@ -290,6 +252,11 @@ def _first_of_several(
     return first_with_facets(parts, order, limit, every=every)
 
 
+def changed_since(since: datetime | None, ascending: bool) -> Q:
+    """What keeps the oldest sessions, which have not changed since, from being read first."""
+    return Q(updated_at__gte=since) if since and ascending else Q()
+
+
 def _are_most(conditions: Sequence[Q]) -> bool:
     """Whether more than half of all sessions meet one of the conditions, which exclude each other.
 
@@ -301,7 +268,7 @@ def _are_most(conditions: Sequence[Q]) -> bool:
 
 def select(key: str, now: datetime, where: Q | None) -> QuerySet[Session]:
     """All sessions of a queue that match the filter ``where``."""
-    conditions = _possible(key, now, where)
+    conditions = possible(key, now, where)
     return (
         Session.objects.filter(reduce(or_, conditions), where or Q())
         if conditions
@@ -311,11 +278,11 @@ def select(key: str, now: datetime, where: Q | None) -> QuerySet[Session]:
 
 def parts(key: str, now: datetime, where: Q | None) -> list[QuerySet[Session]]:
     """What `select` gives in parts, some of which may have the same sessions: see `finding.parts`."""
-    conditions = _possible(key, now, where) or [Q(pk__in=[])]
+    conditions = possible(key, now, where) or [Q(pk__in=[])]
     return [Session.objects.filter(condition, where or Q()) for condition in conditions]
 
 
-def _possible(key: str, now: datetime, where: Q | None) -> list[Q]:
+def possible(key: str, now: datetime, where: Q | None) -> list[Q]:
     """The conditions of the queue without those that no session meets which matches the filter.
 
     Else the database would read every session that has failed for those of them that are planning.

@@ -68,13 +68,15 @@ def search(text: str, *, whole: bool, first: FirstSessions | None = None, enough
     found = {*keys, *titled}
     has_all = False
     if first is not None and (more or more_titled) and (enough is None or len(found) < enough):
-        after, has_all = _looked_through(*first())
+        rows, are_all = first()
+        after, has_all = _looked_through(rows, are_all)
         if more:
             found |= sessions_among(text, after, whole=whole)
         if more_titled:
             # No index of letters: each of these few is asked.
             asked = Q(opaque(contained | named if whole else contained))
-            found.update(Session.objects.filter(are(after.keys()), asked).values_list("pk", flat=True))
+            keys = [pk for pk, _ in (rows if has_all else rows[:FIRST])]
+            found.update(Session.objects.filter(are(keys), asked).values_list("pk", flat=True))
     where = are(found) if whole else are(found) | named
     return Found(where, few=whole, cut=more or more_titled, has_all_listed=has_all)
 

@@ -15,6 +15,7 @@ from sessions_app.finding import queue_numbers, queues, search_sessions
 from sessions_app.finding.counting import Count, digest
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.first_sessions import first_keys
 from sessions_app.finding.keys import are
 from sessions_app.models import Phase, Session
 
@@ -38,9 +39,18 @@ class SessionList:
         return next((count.number for count in self.counts if count.queue.key == key), None)
 
 
-def condition_of(key: str, now: datetime, session_filter: SessionFilter, *, by_phase: bool = True) -> Q:
-    """The filter, as a list of the queue has it: a search looks through the first sessions of the list. Two queries and
-    up to four estimates besides those of `SessionFilter.where`, whose parameter ``by_phase`` is.
+def condition_of(
+    key: str,
+    now: datetime,
+    session_filter: SessionFilter,
+    *,
+    oldest_first: bool | None = None,
+    by_phase: bool = True,
+) -> Q:
+    """The filter, as a list of the queue has it: a search looks through the first sessions of the list. The queries are
+    those of `SessionFilter.where`, whose parameter ``by_phase`` is, and of `first_sessions.first_keys`.
+
+    :param oldest_first: The order of the list, where it is not that of the queue.
     """
 
     def first(where: Q, facets: Facets | None) -> tuple[list[tuple[UUID, int]], bool]:
@@ -48,7 +58,16 @@ def condition_of(key: str, now: datetime, session_filter: SessionFilter, *, by_p
         of_index = facets if several else None
         # Beside a filter it takes longer to find so many.
         limit = search_sessions.FIRST if where else search_sessions.FEW
-        return queues.first_keys(key, limit, now=now, where=where, several=several, facets=of_index)
+        return first_keys(
+            key,
+            limit,
+            now=now,
+            where=where,
+            oldest_first=oldest_first,
+            several=several,
+            facets=of_index,
+            since=session_filter.changed_since,
+        )
 
     # The first of all sessions are those with the newest matches, unless a long session has most of these.
     is_of_all = key == "all" and not session_filter.narrows
@@ -75,7 +94,7 @@ def read_list(
     :param session_filter: A valid one, or one without the fields that are invalid.
     :param after: The cursor that the page before gave; an invalid one gives the first page.
     """
-    where = condition_of(key, now, session_filter)
+    where = condition_of(key, now, session_filter, oldest_first=oldest_first)
     found, fields = session_filter.found, session_filter.fields_on
     cut_but = key if found.has_all_listed else ""
     # What all sessions have, each queue has.
@@ -108,6 +127,7 @@ def read_list(
         several=filtered_by is where and not few and several,
         few=bool(where) and few,
         facets=facets,
+        since=session_filter.changed_since,
     )
     by_row = False
     if not few:

@@ -47,7 +47,9 @@ def begin(request: Request) -> HttpResponse:
     is_valid = session_filter.is_valid() and (request.GET.get("queue") or queue) == queue
     query = _query(request.GET, queue)
     # The sessions that the list shows from which the person comes.
-    sessions = queues.select(queue, context.now, condition_of(queue, context.now, session_filter))
+    oldest_first = queues.ORDERS.get(request.GET.get("order", ""))
+    where = condition_of(queue, context.now, session_filter, oldest_first=oldest_first)
+    sessions = queues.select(queue, context.now, where)
     chosen = actions.bulk_chosen(sessions=sessions)
     action = BULK_ACTIONS.get(request.GET.get("kind", ""))
     if action is None:

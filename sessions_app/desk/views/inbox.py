@@ -117,7 +117,7 @@ def _render(
         "sessions_query": sessions_query,
         # Of one status or phase those with a cause may be in another phase than the failed ones: some wait.
         "finds_failed": not {"status", "phase"} & {*sessions_query},
-        "is_cut": session_filter.found.cut,
+        "is_cut": session_filter.found.is_cut_listed,
         "batch": form,
         # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
         "offers_batch": in_batch and (form is not None or page.has_ticks),
