@@ -328,7 +328,10 @@ def test_the_newest_hits_of_each_session_are_found_whatever_the_sessions_and_the
     assert positions[other] == [3]
     for session in Session.objects.select_related("branch"):
         in_it = hits.in_session(session, "windscreen", mask=NOTHING_HIDDEN, whole=True)
-        assert [hit.position for hit in in_it][:2] == positions[session]
+        # Where one of the newest rows matches, older ones are not looked for.
+        expected = [hit.position for hit in in_it][: len(positions[session]) if near == 2 else 2]
+        assert positions[session] == expected
+        assert bool(in_it) == bool(positions[session])
     (discarded,) = hits.in_session(
         Session.objects.select_related("branch").get(pk=rewound.pk), "covers", mask=NOTHING_HIDDEN, whole=True
     )
@@ -1179,9 +1182,9 @@ def test_an_inbox_and_a_bulk_action_say_that_they_have_the_newest_matches_only(
 
 @pytest.fixture
 def full_inbox(index, monkeypatch):
-    """Six sessions that have failed long ago for one cause, two that wait since, and newer ones that need nobody."""
+    """Eight sessions that have failed long ago for one cause, two that wait since, and newer ones that need nobody."""
     newest_only(monkeypatch)
-    failed = [builders.failed() for _ in range(6)]
+    failed = [builders.failed() for _ in range(8)]
     Session.objects.filter(pk__in=[session.pk for session in failed]).update(
         updated_at=timezone.now() - timedelta(days=1)
     )
@@ -1207,7 +1210,7 @@ def test_a_search_in_the_inbox_looks_through_as_many_sessions_of_each_kind_of_it
     beside, full_inbox, monkeypatch, client
 ):
     _, waiting = full_inbox
-    look_through(monkeypatch, 4)
+    look_through(monkeypatch, 8)
     client.force_login(builders.user("supervisor"))
     page = client.get("/inbox/", {"q": "windscreen", **beside})
     text = page.content.decode()

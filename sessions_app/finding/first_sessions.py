@@ -1,7 +1,7 @@
 """The first sessions of a list, which a search looks through. Nothing is locked."""
 
 from datetime import datetime
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
@@ -40,31 +40,32 @@ def first_keys(
     those of `read_page`. One query for each condition of the stuck sessions and of the inbox, else one, and the
     estimates of `read_page`.
 
-    Of the stuck sessions those that have been stuck longest, by each condition; none of them beside a filter, in the
-    inbox either: no index has both. Of the inbox as many by each condition, and the paused ones last.
+    Of the stuck sessions those that have been stuck longest, by each condition, and of the inbox as many by each
+    condition. Beside a filter neither the stuck ones nor the paused ones of the inbox: no index has both.
     """
     ascending = BY_KEY[key].oldest_first if oldest_first is None else oldest_first
     order, beyond = order_of(ascending), changed_since(since, ascending)
-    conditions = possible(key, now, where)
-    of_time = dict(zip(not_moving_conditions(now), STUCK_LONGEST, strict=True))
-    is_mixed = key in (*BY_TIME, ATTENTION.key)
-    groups = [[each] for each in conditions] if is_mixed else [conditions] if conditions else []
-    if key == ATTENTION.key and not (where and contradict(where, _PAUSED)):
+    conditions, of_inbox = possible(key, now, where), key == ATTENTION.key
+    longest = dict(zip(not_moving_conditions(now), STUCK_LONGEST, strict=True))
+    groups = [[each] for each in conditions] if of_inbox or key in BY_TIME else [conditions]
+    each_limit, last, are_all = limit, list[list[Q]](), True
+    if where and (of_inbox or key in BY_TIME):
+        others = [group for group in groups if group[0] not in longest]
+        are_all = len(others) == len(groups) and not (of_inbox and not contradict(where, _PAUSED))
+        groups, each_limit = others, limit // 4
+    elif of_inbox:
         # Some of them have calls in doubt.
-        groups.append([_PAUSED])
-    read, are_all = [], True
-    for group in groups:
-        longest = of_time.get(group[0]) if is_mixed else None
-        if longest and where:
-            are_all = False
-            continue
-        found = first_in_order(group, where, beyond, order, limit + 1, several=several, facets=facets)
-        rows = _keys_and_positions(found, order=(longest,) if longest else order, limit=limit + 1)
-        are_all = are_all and len(rows) <= limit
-        read.append(rows)
-    last = read.pop() if groups and groups[-1] == [_PAUSED] else []
-    merged = {row: None for each in zip_longest(*read) for row in each if row} | dict.fromkeys(last)
-    return list(merged)[:limit], are_all and len(merged) <= limit
+        last = [[_PAUSED]]
+    read = []
+    for group in filter(None, [*groups, *last]):
+        found = first_in_order(group, where, beyond, order, each_limit + 1, several=several, facets=facets)
+        by = (longest[group[0]],) if group[0] in longest else order
+        read.append(_keys_and_positions(found, order=by, limit=each_limit + 1))
+    are_all = are_all and all(len(rows) <= each_limit for rows in read)
+    first, behind = read[: len(read) - len(last)], read[len(read) - len(last) :]
+    merged = [row for rows in zip_longest(*first) for row in rows if row]
+    sessions = list(dict.fromkeys(chain(merged, *behind)))
+    return sessions[:limit], are_all and len(sessions) <= limit
 
 
 @planned_anew

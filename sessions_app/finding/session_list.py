@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from sessions_app.finding import queue_numbers, queues, search_sessions
-from sessions_app.finding.counting import Count, digest
+from sessions_app.finding.counting import Count, digest, sessions_about
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.first_sessions import first_keys
@@ -56,8 +56,9 @@ def condition_of(
     def first(where: Q, facets: Facets | None) -> tuple[list[tuple[UUID, int]], bool]:
         several = _is_of_several(session_filter.narrowing, session_filter, key)
         of_index = facets if several else None
-        # Beside a filter it takes longer to find so many.
-        limit = search_sessions.FIRST if where else search_sessions.FEW
+        # Of a long list, and beside a filter, it takes longer to find so many.
+        are_few = not where and _has_about(key, now) <= 2 * search_sessions.FEW
+        limit = search_sessions.FEW if are_few else search_sessions.FIRST
         return first_keys(
             key,
             limit,
@@ -74,6 +75,11 @@ def condition_of(
     return session_filter.where(
         by_phase=by_phase, first=first, enough=search_sessions.FIRST if is_of_all else None
     )
+
+
+def _has_about(key: str, now: datetime) -> int:
+    """How many sessions a queue has, by an estimate for each of its conditions."""
+    return sum(map(sessions_about, queues.conditions_of(key, now)))
 
 
 def _is_of_several(names: Sequence[str], session_filter: SessionFilter, key: str) -> bool:
