@@ -169,8 +169,9 @@ def test_when_the_server_has_ended_one_connection_the_others_are_kept(
 
 @pytest.mark.parametrize("has_open_cursor", [False, True])
 def test_a_connection_that_has_ended_while_it_counted_as_alive_takes_the_others_with_it(
-    url: str, has_open_cursor: bool
+    url: str, has_open_cursor: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pool, "ALIVE_SECONDS", services.START_SECONDS)
     backends = backends_of_pool(url, 4)
     end(url, backends)
     with connected(url, pool=4):
@@ -184,7 +185,10 @@ def test_a_connection_that_has_ended_while_it_counted_as_alive_takes_the_others_
             connection.close()
 
 
-def test_what_is_returned_behind_a_connection_that_has_ended_does_not_count_as_alive(url: str) -> None:
+def test_what_is_returned_behind_a_connection_that_has_ended_does_not_count_as_alive(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "ALIVE_SECONDS", services.START_SECONDS)
     backends: list[int] = []
     connected_all, ended, first_is_back = threading.Barrier(4), threading.Event(), threading.Event()
 

@@ -961,8 +961,9 @@ def test_a_search_looks_through_the_sessions_with_which_its_list_begins(index, m
     first, last = sessions[0], sessions[-1]
     assert listed("windscreen", "done") == ({*sessions[:2], last}, True)
     for beside in ({}, {"since": "7d"}, {"agent": "claims"}, {"agent": "claims", "since": "7d"}):
-        found = listed("windscreen", "done", oldest_first=True, **beside)
-        assert found == ({first, *sessions[3:]}, True), beside
+        for queue in ("done", "all"):
+            found = listed("windscreen", queue, oldest_first=True, **beside)
+            assert found == ({first, *sessions[3:]}, True), (queue, beside)
     client.force_login(builders.user("supervisor"))
     query = {"queue": "done", "q": "windscreen", "order": "oldest"}
     assert client.get("/bulk/", {**query, "kind": "assign"}).context["estimate"].total == 3
@@ -1130,7 +1131,8 @@ def test_what_a_search_says_does_not_tell_whether_sessions_have_a_hidden_tag(ind
             assert session_filter.found.cut
             assert session_filter.found.has_all_listed == bool(first)
         assert listed("roof", user=viewer, tag=tag) == (set(), False)
-        assert listed("roof", "stuck", user=viewer, tag=tag) == (set(), True)
+        for queue in ("stuck", "done", "attention"):
+            assert listed("roof", queue, user=viewer, tag=tag) == (set(), False)
 
 
 def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_complete(
@@ -1171,6 +1173,8 @@ def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_comple
 def test_an_inbox_and_a_bulk_action_say_that_they_have_the_newest_matches_only(
     address, said, index, monkeypatch, client
 ):
+    for _ in range(3):
+        builders.waiting_for_approval(title="Garage")
     three_roofs(index)
     client.force_login(builders.user("supervisor"))
     assert said[0] not in client.get(address).content.decode()
@@ -1209,13 +1213,15 @@ def full_inbox(index, monkeypatch):
 def test_a_search_in_the_inbox_looks_through_as_many_sessions_of_each_kind_of_its_lines(
     beside, full_inbox, monkeypatch, client
 ):
-    _, waiting = full_inbox
+    failed, waiting = full_inbox
     look_through(monkeypatch, 8)
     client.force_login(builders.user("supervisor"))
     page = client.get("/inbox/", {"q": "windscreen", **beside})
     text = page.content.decode()
     for session in waiting:
         assert f"/sessions/{session.pk}/" in text
+    found, _ = listed("windscreen", "attention", **beside)
+    assert bool(found & set(failed)) == ("phase" not in beside and "status" not in beside)
     # Beside a filter no stuck sessions are looked through, and of all there are more.
     assert page.context["is_cut"] == ("status" not in beside)
     assert "/sessions/" not in client.get("/inbox/", {"q": "windscreen cellar", **beside}).content.decode()
@@ -1226,8 +1232,43 @@ def test_an_inbox_whose_sessions_are_all_looked_through_says_nothing_of_more(ful
     page = client.get("/inbox/", {"q": "windscreen"})
     assert not page.context["is_cut"]
     assert "There may be more matches" not in page.content.decode()
-    # Beside a filter stuck sessions are not looked through.
-    assert client.get("/inbox/", {"q": "windscreen", "agent": "claims"}).context["is_cut"]
+    assert not client.get("/inbox/", {"q": "windscreen", "agent": "claims"}).context["is_cut"]
+
+
+@pytest.mark.parametrize("beside", [{}, {"status": "paused"}, {"agent": "claims"}])
+def test_a_search_in_the_inbox_finds_a_call_in_doubt_of_a_paused_session(beside, index, monkeypatch, client):
+    newest_only(monkeypatch)
+    paused = builders.in_doubt()
+    Session.objects.filter(pk=paused.pk).update(
+        status="paused", waiting_for="", updated_at=timezone.now() - timedelta(days=1)
+    )
+    for _ in range(2):
+        builders.waiting_for_approval()
+    for _ in range(2):
+        builders.done()
+    index()
+    client.force_login(builders.user("supervisor"))
+    query = {"q": "windscreen", "kind": "doubt", **beside}
+    page = client.get("/inbox/", query)
+    assert (f"/sessions/{paused.pk}/" in page.content.decode(), page.context["is_cut"]) == (True, False)
+    # Where the queue is long, none of the paused sessions is looked through beside a filter.
+    look_through(monkeypatch, 1)
+    page = client.get("/inbox/", query)
+    assert (f"/sessions/{paused.pk}/" in page.content.decode(), page.context["is_cut"]) == (False, True)
+
+
+def test_a_search_in_the_inbox_looks_through_the_sessions_with_which_it_begins_in_either_order(
+    full_inbox, monkeypatch, client
+):
+    failed, _ = full_inbox
+    for days, session in enumerate(failed):
+        Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(days=days + 1))
+    # One that waits, and one that has failed, which is a line of its own then.
+    look_through(monkeypatch, 2)
+    client.force_login(builders.user("supervisor"))
+    for order, first in (("oldest", failed[-1]), ("newest", failed[0])):
+        page = client.get("/inbox/", {"q": "windscreen", "kind": "failed", "order": order}).content.decode()
+        assert [each for each in failed if f"/sessions/{each.pk}/" in page] == [first]
 
 
 def test_a_fork_shows_where_the_text_is_in_what_it_shares_with_a_source_that_has_newer_hits(

@@ -154,8 +154,8 @@ def _causes_sql(columns: str, where: Q | None, limit: int, *, changed: bool) -> 
         state = f"(waiting_for = '{WaitingFor.CHANGED}' AND status = '{Status.WAITING}')"
     matches, values = _matches(where) if where else ("1 = 1", ())
     failed = f"{state} AND {matches}"
-    # Nearly all that have a cause are in such a state. PostgreSQL, which does not know that, may read all that wait or
-    # have ended for each cause.
+    # Nearly all that have a cause are in such a state. PostgreSQL does not know that, and might read all sessions in
+    # the state once for each cause.
     member = f"CASE WHEN {state} THEN true ELSE false END AND {matches}"
     if not changed:
         any_member = f"SELECT waiting_for FROM {_TABLE} WHERE failure = causes.failure AND {member} LIMIT 1"

@@ -103,7 +103,7 @@ class SessionFilter(forms.Form):
     ) -> Q:
         """The condition that the valid fields make. A person finds by what they may see, see `hidden`.
 
-        At most five queries, a search six more, and those of `first`.
+        At most five queries, a search seven more, and those of `first`.
 
         :param by_phase: Whether the phase is a part of the condition; of the facets it is.
         :param first: Of the list for which a search is asked, which looks through these sessions. See `found` for
@@ -138,10 +138,10 @@ class SessionFilter(forms.Form):
         if "q" in values:
             of_list = None
             if first:
-                in_list = where if by_phase or "phase" not in values else where & self._in_phase(values)
+                condition = where if by_phase or "phase" not in values else where & self._in_phase(values)
                 # What is found does not depend on whether sessions have a tag that the person may not know.
-                in_list &= (has_tag(tag) if may_find else Q(pk__in=[])) if tag else Q()
-                of_list = partial(first, in_list, facets if may_find and _is_indexed(facets) else None)
+                condition &= (has_tag(tag) if may_find else Q(pk__in=[])) if tag else Q()
+                of_list = partial(first, condition, facets if may_find and _is_indexed(facets) else None)
             where &= self._found_by(values["q"], whole, of_list, enough)
             facets = replace(facets, rest=facets.rest & self.found.where)
         if not may_find:

@@ -37,11 +37,12 @@ def first_keys(
     since: datetime | None = None,
 ) -> tuple[list[tuple[UUID, int]], bool]:
     """The keys and last positions of the first sessions of a queue, and whether they are all of it; the parameters are
-    those of `read_page`. One query for each condition of the stuck sessions and of the inbox, else one, and the
-    estimates of `read_page`.
+    those of `queues.read_page`. One query, of the stuck sessions three and of the inbox six, and the estimates of
+    `queues.read_page`.
 
-    Of the stuck sessions those that have been stuck longest, by each condition, and of the inbox as many by each
-    condition. Beside a filter neither the stuck ones nor the paused ones of the inbox: no index has both.
+    Of the stuck sessions those that have been stuck longest, by each condition. Of the inbox as many by each condition,
+    and behind these the paused sessions, some of which have calls in doubt; beside a filter a quarter of the limit by
+    each. Neither stuck sessions nor the paused ones of the inbox are found beside a filter: no index has both.
     """
     ascending = BY_KEY[key].oldest_first if oldest_first is None else oldest_first
     order, beyond = order_of(ascending), changed_since(since, ascending)
@@ -54,7 +55,6 @@ def first_keys(
         are_all = len(others) == len(groups) and not (of_inbox and not contradict(where, _PAUSED))
         groups, each_limit = others, limit // 4
     elif of_inbox:
-        # Some of them have calls in doubt.
         last = [[_PAUSED]]
     read = []
     for group in filter(None, [*groups, *last]):

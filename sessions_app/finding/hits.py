@@ -2,7 +2,7 @@
 
 PostgreSQL reads the messages and calls of the sessions from the newest on until enough match, if the sessions are short
 or the words common, and all that match by the index of the words otherwise. Of a list with long sessions it reads some
-of the newest of each first.
+of the newest of each branch first.
 """
 
 import re
@@ -40,7 +40,7 @@ from sessions_app.wording import changes
 AROUND = 80
 # Of sessions with at most so many positions together, each message and call may be read, whatever the words are.
 WALKED = 10_000
-# So many of the newest messages, and calls, of each session of a list are read first where these have more.
+# So many of the newest messages, and calls, of each branch are read first in a list of longer sessions.
 NEAR = 100
 # Hits of each session in a list of them.
 IN_LIST = 2
@@ -96,8 +96,8 @@ def first_in_each(
 ) -> dict[UUID, list[Hit]]:
     """The newest `IN_LIST` hits in each of the sessions, by the sessions' keys. At most nine queries.
 
-    On PostgreSQL, of sessions that have more than `WALKED` positions together, those among the newest messages and
-    calls of each; of all its messages and calls where it has none there.
+    On PostgreSQL, where the sessions have more than `WALKED` positions together, those among the newest messages and
+    calls of each branch; of all messages and calls in a session that has none there.
     """
     phrases = phrases_of(text)
     if not phrases or not sessions:
@@ -138,8 +138,7 @@ def first_in_each(
     are_short = sum(session.position for session in sessions) <= WALKED or connection.vendor == "sqlite"
     newest_of(with_branch, None if are_short else NEAR, may_walk=True)
     if not are_short:
-        # A branch that was left may be longer than its session is now.
-        long = [row for row in with_branch if row.position > NEAR or len(numbers[row.pk]) > 1]
+        long = [session for session in with_branch if session.position > NEAR]
         if without := [session for session in long if not by_session[session.pk]]:
             newest_of(without, None, may_walk=False)
     return by_session

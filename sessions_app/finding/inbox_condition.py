@@ -45,12 +45,12 @@ LOOKED_AT_FOR_TAG = 100
 MOST_SOME = 30_000
 
 
-def prepare(session_filter: SessionFilter, now: datetime) -> Condition | None:
+def prepare(session_filter: SessionFilter, now: datetime, *, oldest_first: bool = True) -> Condition | None:
     """The condition of a filter; None where it leaves all sessions. At most 18 queries besides the filter's.
 
     A page asks ten times which sessions meet its condition. Those of a few are found first, and named by their keys.
     """
-    condition = _of(session_filter, now)
+    condition = _of(session_filter, now, oldest_first)
     if condition is None:
         return None
     is_cut = session_filter.found.is_cut_listed
@@ -58,8 +58,8 @@ def prepare(session_filter: SessionFilter, now: datetime) -> Condition | None:
     return replace(condition, calls=finding_calls(condition))
 
 
-def _of(session_filter: SessionFilter, now: datetime) -> Condition | None:
-    rest = condition_of(ATTENTION.key, now, session_filter, by_phase=False)
+def _of(session_filter: SessionFilter, now: datetime, oldest_first: bool) -> Condition | None:
+    rest = condition_of(ATTENTION.key, now, session_filter, oldest_first=oldest_first, by_phase=False)
     status, phase = session_filter.only_status, session_filter.only_phase
     where = rest & Q(phase=phase) if phase else rest
     if not where:

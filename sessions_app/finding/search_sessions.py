@@ -1,7 +1,7 @@
 """Which sessions a search finds: by their history, title, customer, agent and id.
 
-At most six queries, and those that find the first sessions of a list. What very many sessions contain is looked for in
-the newest matches of all sessions, and in the first sessions of the list for which it is asked: of a list of few
+At most seven queries, and those that find the first sessions of a list. What very many sessions contain is looked for
+in the newest matches of all sessions, and in the first sessions of the list for which it is asked: of a list of few
 sessions all that match are found.
 """
 
@@ -26,7 +26,7 @@ MOST_NAMED = 200
 FEW, POSITIONS_OF_FEW = 500, 20_000
 # Of another list so many of the first sessions, in so many of the newest positions of each, until these are so many.
 FIRST, NEWEST_POSITIONS, MOST_POSITIONS = 200, 200, 10_000
-# The keys and the last positions of the first sessions of a list, at least `FIRST`, and whether these are all of it.
+# The keys and the last positions of the first sessions of a list, and whether these are all of it.
 FirstSessions = Callable[[], tuple[Sequence[tuple[uuid.UUID, int]], bool]]
 
 
@@ -44,7 +44,7 @@ class Found:
 
     @property
     def is_cut_listed(self) -> bool:
-        """Whether there may be more in the list for which it was asked, or of all sessions where for none."""
+        """Whether there may be more in the list for which it was asked, or among all sessions if it was for none."""
         return self.cut and not self.has_all_listed
 
 
@@ -62,31 +62,33 @@ def search(text: str, *, whole: bool, first: FirstSessions | None = None, enough
     named = Q(agent=text) | id_begins_with(text)
     parts = [part for part, _ in parts_of(text)][:MOST_WORDS] or [text]
     contained = contains(parts, "title", "customer", whole=whole)
-    keys, more = newest_sessions(text, whole=whole)
+    newest_found, more = newest_sessions(text, whole=whole)
     # Shown names stand in another table: of a condition on both tables PostgreSQL would read all sessions.
     titled, more_titled = _titled(contained, named if whole else Q(pk__in=[]), parts, MOST_NAMED)
-    found = {*keys, *titled}
+    found = {*newest_found, *titled}
     has_all = False
     if first is not None and (more or more_titled) and (enough is None or len(found) < enough):
         rows, are_all = first()
-        after, has_all = _looked_through(rows, are_all)
+        has_all = are_few(rows, are_all)
+        keys = [pk for pk, _ in (rows if has_all else rows[:FIRST])]
+        after = dict.fromkeys(keys, 0) if has_all else _looked_through(rows)
         if more:
             found |= sessions_among(text, after, whole=whole)
         if more_titled:
             # No index of letters: each of these few is asked.
             asked = Q(opaque(contained | named if whole else contained))
-            keys = [pk for pk, _ in (rows if has_all else rows[:FIRST])]
             found.update(Session.objects.filter(are(keys), asked).values_list("pk", flat=True))
     where = are(found) if whole else are(found) | named
     return Found(where, few=whole, cut=more or more_titled, has_all_listed=has_all)
 
 
-def _looked_through(
-    first: Sequence[tuple[uuid.UUID, int]], are_all: bool
-) -> tuple[dict[uuid.UUID, int], bool]:
-    """Behind which position each of the sessions is looked through, and whether that is the whole list."""
-    if are_all and sum(position for _, position in first) <= POSITIONS_OF_FEW:
-        return dict.fromkeys((pk for pk, _ in first), 0), True
+def are_few(first: Sequence[tuple[uuid.UUID, int]], are_all: bool) -> bool:
+    """Whether these `FirstSessions` are a list that is looked through as a whole."""
+    return are_all and sum(position for _, position in first) <= POSITIONS_OF_FEW
+
+
+def _looked_through(first: Sequence[tuple[uuid.UUID, int]]) -> dict[uuid.UUID, int]:
+    """Behind which position each of the sessions is looked through, of a list that is not looked through as a whole."""
     after: dict[uuid.UUID, int] = {}
     left = MOST_POSITIONS
     for pk, position in first[:FIRST]:
@@ -94,7 +96,7 @@ def _looked_through(
         if left < 0:
             break
         after[pk] = max(0, position - NEWEST_POSITIONS)
-    return after, False
+    return after
 
 
 def _titled(contained: Q, named: Q, parts: Sequence[str], most: int) -> tuple[list[uuid.UUID], bool]:

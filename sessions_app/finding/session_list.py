@@ -47,34 +47,36 @@ def condition_of(
     oldest_first: bool | None = None,
     by_phase: bool = True,
 ) -> Q:
-    """The filter, as a list of the queue has it: a search looks through the first sessions of the list. The queries are
-    those of `SessionFilter.where`, whose parameter ``by_phase`` is, and of `first_sessions.first_keys`.
+    """The filter, as a list of the queue has it: a search looks through the first sessions of the list.
+
+    The queries are those of `SessionFilter.where`, whose parameter ``by_phase`` is, and for a search those of
+    `first_sessions.first_keys`, twice at most, and an estimate for each condition of the queue.
 
     :param oldest_first: The order of the list, where it is not that of the queue.
     """
 
     def first(where: Q, facets: Facets | None) -> tuple[list[tuple[UUID, int]], bool]:
+        if _has_about(key, now) <= 2 * search_sessions.FEW:
+            of_queue = first_keys(key, search_sessions.FEW, now=now, where=None, oldest_first=oldest_first)
+            # All of a small queue are looked through beside a filter, too.
+            if not where or search_sessions.are_few(*of_queue):
+                return of_queue
         several = _is_of_several(session_filter.narrowing, session_filter, key)
-        of_index = facets if several else None
-        # Of a long list, and beside a filter, it takes longer to find so many.
-        are_few = not where and _has_about(key, now) <= 2 * search_sessions.FEW
-        limit = search_sessions.FEW if are_few else search_sessions.FIRST
         return first_keys(
             key,
-            limit,
+            search_sessions.FIRST,
             now=now,
             where=where,
             oldest_first=oldest_first,
             several=several,
-            facets=of_index,
+            facets=facets if several else None,
             since=session_filter.changed_since,
         )
 
-    # The first of all sessions are those with the newest matches, unless a long session has most of these.
-    is_of_all = key == "all" and not session_filter.narrows
-    return session_filter.where(
-        by_phase=by_phase, first=first, enough=search_sessions.FIRST if is_of_all else None
-    )
+    # The newest of all sessions are those with the newest matches, unless a long session has most of these.
+    are_newest = key == "all" and not session_filter.narrows and not oldest_first
+    enough = search_sessions.FIRST if are_newest else None
+    return session_filter.where(by_phase=by_phase, first=first, enough=enough)
 
 
 def _has_about(key: str, now: datetime) -> int:
@@ -103,7 +105,7 @@ def read_list(
     where = condition_of(key, now, session_filter, oldest_first=oldest_first)
     found, fields = session_filter.found, session_filter.fields_on
     cut_but = key if found.has_all_listed else ""
-    # What all sessions have, each queue has.
+    # Where all sessions that match have been found, the number of each queue is exact.
     is_cut = found.is_cut_listed if key == "all" else found.cut
     few, filtered_by = found.few, where
     several = _is_of_several(session_filter.names_on, session_filter, key)

@@ -86,9 +86,9 @@ def _render(
     status: int = 200,
 ) -> HttpResponse:
     session_filter = SessionFilter(query, user=request.user)
-    condition = inbox_condition.prepare(session_filter, context.now)
-    tool, kind = query.get("tool", ""), _kind(query)
     oldest_first = query.get("order") != "newest"
+    condition = inbox_condition.prepare(session_filter, context.now, oldest_first=oldest_first)
+    tool, kind = query.get("tool", ""), _kind(query)
     listing = inbox_pages.list_page(
         context, kind=kind, condition=condition, tool=tool, after=after, oldest_first=oldest_first
     )
