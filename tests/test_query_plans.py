@@ -734,7 +734,7 @@ def test_a_search_for_a_rare_word_or_a_name_reads_no_more_rows_than_it_needs(
         "/?queue=stuck&q=deductible",
         "/?queue=all&q=deductible&tag=vip",
         "/?queue=all&q=deductible&since=30d",
-        "/?queue=waiting&q=Lindqvist&agent=claims",
+        "/?queue=waiting&q=deductible&agent=claims",
         "/inbox/?q=deductible",
         "/inbox/?q=deductible&tag=vip",
     ],
