@@ -31,8 +31,8 @@ def test_a_step_takes_so_much_of_postgresql(new_database: NewDatabases) -> None:
     stored = ask("benchmarks.steps", "agentstate", "--url", new_database("postgres"), "--steps", "1000")[
         "bytes"
     ]
-    # An autovacuum may come before the end or after it.
-    assert round(stored * 1_000 / POSTGRES_PAGE) == pytest.approx(520, abs=20), f"{stored} bytes a step"
+    # Where an autovacuum comes before the end, fewer.
+    assert 440 <= round(stored * 1_000 / POSTGRES_PAGE) <= 540, f"{stored} bytes a step"
 
 
 @pytest.mark.slow

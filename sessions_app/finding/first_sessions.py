@@ -42,15 +42,16 @@ def first_keys(
 
     Of the stuck sessions those that have been stuck longest, by each condition. Of the inbox as many by each condition,
     and behind these the paused sessions, some of which have calls in doubt; beside a filter a quarter of the limit by
-    each. Neither stuck sessions nor the paused ones of the inbox are found beside a filter: no index has both.
+    each. Beside a filter no stuck sessions are found, since no index has both, and no paused ones of the inbox.
     """
     ascending = BY_KEY[key].oldest_first if oldest_first is None else oldest_first
     order, beyond = order_of(ascending), changed_since(since, ascending)
     conditions, of_inbox = possible(key, now, where), key == ATTENTION.key
     longest = dict(zip(not_moving_conditions(now), STUCK_LONGEST, strict=True))
-    groups = [[each] for each in conditions] if of_inbox or key in BY_TIME else [conditions]
+    by_condition = of_inbox or key in BY_TIME
+    groups = [[each] for each in conditions] if by_condition else [conditions]
     each_limit, last, are_all = limit, list[list[Q]](), True
-    if where and (of_inbox or key in BY_TIME):
+    if where and by_condition:
         others = [group for group in groups if group[0] not in longest]
         are_all = len(others) == len(groups) and not (of_inbox and not contradict(where, _PAUSED))
         groups, each_limit = others, limit // 4
