@@ -52,10 +52,9 @@ def sessions_among(text: str, after: Mapping[UUID, int], *, whole: bool) -> set[
     words = Words(phrases, whole)
     messages, in_messages = _matches(words, [MESSAGES])
     calls, in_calls = _matches(words, call_tables())
-    branches, among = Branch._meta.db_table, "= ANY(%s::uuid[])"
+    branches = Branch._meta.db_table
     asked = "SELECT * FROM unnest(%s::uuid[], %s::bigint[])"
     if connection.vendor == "sqlite":
-        among = "IN (SELECT value FROM json_each(%s))"
         asked = "SELECT one.value, place.value FROM json_each(%s) one JOIN json_each(%s) place ON place.key = one.key"
     of_segment = (
         "row.branch_id = segment.branch_id AND row.position > segment.after AND row.position <= segment.upto"
@@ -64,11 +63,11 @@ def sessions_among(text: str, after: Mapping[UUID, int], *, whole: bool) -> set[
         WITH asked (session_id, after) AS MATERIALIZED ({asked}),
         segment (session_id, branch_id, after, upto) AS MATERIALIZED (
             SELECT session_id, branch.id, asked.after, {NO_END}
-            FROM {branches} branch JOIN asked USING (session_id) WHERE session_id {among}
+            FROM {branches} branch JOIN asked USING (session_id)
             UNION ALL
             SELECT session_id, {_item(0)}, asked.after, {_item(1)}
             FROM {branches} fork JOIN asked USING (session_id) CROSS JOIN {_each_segment()}
-            WHERE fork.number = 1 AND session_id {among}
+            WHERE fork.number = 1
         )
         SELECT DISTINCT session_id FROM segment WHERE EXISTS (
             SELECT 1 FROM {Message._meta.db_table} row WHERE {of_segment} AND ({messages})
@@ -78,7 +77,7 @@ def sessions_among(text: str, after: Mapping[UUID, int], *, whole: bool) -> set[
     """  # noqa: S608 - names of our own tables; the words are parameters
     keys, positions = listed(after.keys()), listed(after.values())
     with connection.cursor() as cursor:
-        cursor.execute(sql, [keys, positions, keys, keys, *in_messages, *in_calls])
+        cursor.execute(sql, [keys, positions, *in_messages, *in_calls])
         return {key if isinstance(key, UUID) else UUID(key) for (key,) in cursor.fetchall()}
 
 
