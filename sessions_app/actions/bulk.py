@@ -273,9 +273,7 @@ def _rows(sessions: QuerySet[Session]) -> QuerySet[Session, Row]:
 
 def _session(names: Sequence[str], values: Row) -> Session:
     """One of which nothing else is known."""
-    known = dict(zip(names, values, strict=True))
-    in_order = [known[each.attname] for each in Session._meta.concrete_fields if each.attname in known]
-    return Session.from_db(None, names, in_order)
+    return Session.from_db(None, names, values)
 
 
 def _do(bulk: BulkAction, actor: Actor, item: BulkItem) -> bool:

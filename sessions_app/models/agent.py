@@ -9,9 +9,10 @@ from django.db import models
 from django.utils import timezone
 
 from sessions_app.models.compiled import compiled
+from sessions_app.models.loading import LoadedModel
 
 
-class RegisteredAgent(models.Model):
+class RegisteredAgent(LoadedModel):
     """``tools`` is ``[{"name", "description", "parameters": JSON schema, "policy": {...}}]``.
 
     ``inputs`` is what a run can be given beside its messages, see `agentstate.durable.description.run_inputs`; {} where

@@ -5,11 +5,12 @@ from django.db.models import Q
 from django.utils import timezone
 
 from agentstate import names
+from sessions_app.models.loading import LoadedModel
 from sessions_app.models.session import Session
 from sessions_app.models.toolcall import ToolCall
 
 
-class Approval(models.Model):
+class Approval(LoadedModel):
     """Asked once per call. ``fingerprint`` binds the decision to the arguments that were shown.
 
     A call whose request was approved is asked about again, by the same row, where it would follow an effect that the

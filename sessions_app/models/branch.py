@@ -11,10 +11,11 @@ from django.db import models
 from django.utils import timezone
 
 from sessions_app.models.compiled import compiled
+from sessions_app.models.loading import LoadedModel
 from sessions_app.models.session import Session
 
 
-class Branch(models.Model):
+class Branch(LoadedModel):
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="branches")
     number = models.PositiveIntegerField(help_text="1 for the first of its session.")
     parent = models.ForeignKey(

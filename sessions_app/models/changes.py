@@ -5,9 +5,10 @@ from functools import cache
 from django.db import models
 
 from sessions_app.models.later import insert_later, update_later
+from sessions_app.models.loading import LoadedModel
 
 
-class WritesChanges(models.Model):
+class WritesChanges(LoadedModel):
     """A model whose rows an action locks: see `sessions_app.actions.base`."""
 
     class Meta:

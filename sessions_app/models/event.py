@@ -12,6 +12,7 @@ from django.utils import timezone
 from sessions_app.models.branch import Branch
 from sessions_app.models.enums import EventKind
 from sessions_app.models.later import insert_later
+from sessions_app.models.loading import LoadedModel
 from sessions_app.models.rows import BranchRowQuerySet
 from sessions_app.models.session import Session
 
@@ -25,7 +26,7 @@ BESIDE_TURNS = ~Q(kind=EventKind.MESSAGE.value) & ~Q(kind=EventKind.FINISHED.val
 _SAID_OF_REQUEST = " needs approval."
 
 
-class Event(models.Model):
+class Event(LoadedModel):
     # The index of `event_position_once` begins with it; one of its own would be read whole for the newest events.
     session = models.ForeignKey(Session, on_delete=models.CASCADE, db_index=False, related_name="events")
     branch = models.ForeignKey(

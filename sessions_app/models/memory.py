@@ -7,11 +7,12 @@ was, so an entry that was learned on a discarded branch is known as such, and ag
 from django.db import models
 from django.utils import timezone
 
+from sessions_app.models.loading import LoadedModel
 from sessions_app.models.session import Session
 from sessions_app.models.toolcall import ToolCall
 
 
-class MemoryEntry(models.Model):
+class MemoryEntry(LoadedModel):
     """``key`` is `agentstate.durable.long_term.entry_key`: one call stores a text once.
 
     ``vector`` is that of the text, made by ``embedder``; None where nothing has embedded the text as it is now.

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from agentstate.durable.records import user_body
 from sessions_app.models.compiled import compiled
+from sessions_app.models.loading import LoadedModel
 from sessions_app.models.rows import BranchRow, BranchRowQuerySet
 from sessions_app.models.session import Session
 
@@ -85,7 +86,7 @@ _SPEAKERS = {
 }
 
 
-class InboxMessage(models.Model):
+class InboxMessage(LoadedModel):
     """A message that the agent has not been given yet. It becomes a `Message` at the next step boundary."""
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="inbox")

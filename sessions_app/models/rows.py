@@ -8,6 +8,7 @@ from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
 from sessions_app.models.branch import Branch
+from sessions_app.models.loading import LoadedModel
 from sessions_app.models.selects import NO_ROWS, as_sql, union
 
 Row = TypeVar("Row", bound=models.Model)
@@ -86,7 +87,7 @@ def _searched(ranges: Ranges) -> list[Ranges]:
     return [*((each,) for each in apart), middle]
 
 
-class BranchRow(models.Model):
+class BranchRow(LoadedModel):
     """A row of the append-only history: ``position`` is unique within its session and never reused."""
 
     branch = models.ForeignKey(Branch, on_delete=models.CASCADE, db_index=False, related_name="%(class)ss")

@@ -4,10 +4,11 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
+from sessions_app.models.loading import LoadedModel
 from sessions_app.models.session import Session
 
 
-class SessionTag(models.Model):
+class SessionTag(LoadedModel):
     """One of a session's tags, lower case."""
 
     # The index of `tag_once` begins with it.
