@@ -413,6 +413,8 @@ def test_the_sweep_finds_what_the_mirror_lacks_and_then_looks_at_them_in_turn(
     assert [healing.heal(mirror) for _ in range(3)] == [2, 1, 0]
     recent = builders.done()
     Session.objects.filter(pk=recent.pk).update(updated_at=timezone.now())
+    assert healing.heal(mirror) == 0  # the process that changed it updates it
+    Session.objects.filter(pk=recent.pk).update(updated_at=timezone.now() - healing.JUST_NOW)
     assert healing.heal(mirror) == 1
     with django_assert_num_queries(2):  # what has changed, and some of the others
         assert healing.heal(mirror) == 0

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 Json = Any
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 KINDS: Final = ("state", "messages", "log")
 """The structures of a session, in the order in which scripts are given their keys."""
@@ -68,7 +69,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def dumps(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _encoder.encode(value)
 
 
 def record_of(fields: Mapping[Any, Any]) -> dict[str, Json]:

@@ -28,6 +28,8 @@ UNAVAILABLE = (redis.ConnectionError, redis.TimeoutError)
 SEEN = "agent:mirror:seen"
 # A session that changed so recently is looked at again: the commit of one that changed before it may come later.
 RECENT = timedelta(seconds=60)
+# One that changed just now is left to the process that has changed it.
+JUST_NOW = timedelta(seconds=3)
 # Sessions that are looked at by one call; and again.
 AT_ONCE = 1000
 AGAIN_AT_ONCE = 200
@@ -73,6 +75,8 @@ def _log(refused: Mapping[UUID, redis.RedisError]) -> None:
 def heal(mirror: MirrorSessions) -> int:
     """Update the sessions that the mirror lacks, among those that changed since the last call and some of the others.
 
+    Those that changed just now are left out: the process that changed them updates them soon.
+
     :returns: How many these were.
     """
     seen = mirror.client.get(SEEN)
@@ -108,7 +112,7 @@ def remove(mirror: MirrorSessions) -> int:
 
 
 def _changed_since(seen: str | None) -> QuerySet[Session]:
-    sessions = Session.objects.order_by("updated_at", "pk")
+    sessions = Session.objects.filter(updated_at__lt=timezone.now() - JUST_NOW).order_by("updated_at", "pk")
     if seen is None:
         return sessions
     at, _, session_id = seen.partition(" ")

@@ -31,7 +31,7 @@ MOST_SESSIONS = 10_000
 # changed meanwhile is written by fewer updates, and the runs of a busy process wait less for Python's lock.
 PAUSE_TIMES = 3
 PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 2.0
 LONGEST_WAIT_SECONDS = 30.0
 # How often an idle thread looks after its connection to the database.
 IDLE_SECONDS = 30.0
