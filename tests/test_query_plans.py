@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -29,6 +30,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.admin.base import UncountedPaginator
 from sessions_app.desk.pages.session import samples
 from sessions_app.finding import (
+    causes,
     counting,
     hits,
     inbox,
@@ -652,6 +654,25 @@ def test_the_search_looks_at_no_other_calls_where_many_are_open(
             cursor.execute(f"ANALYZE {search_words.CALLS}, {calls}")
         with captured() as queries:
             assert search_index._Postgres().ended_calls() == []
+        assert wasteful(queries) == []
+
+
+def test_the_few_members_of_a_large_cause_that_meet_a_filter_are_found_without_the_others(
+    long_session: Session, django_db_blocker: Any
+) -> None:
+    cause = uuid4()
+    failed = {"failure": cause, "status": "idle", "phase": "error", "waiting_for": "", "next_run_at": None}
+    with django_db_blocker.unblock(), undone(SESSIONS_TABLE):
+        ended = Session.objects.filter(phase="done", failure=None)
+        few = [*ended.filter(agent="letters").values_list("pk", flat=True)[:20]]
+        others = [*ended.exclude(agent="letters").values_list("pk", flat=True)[:3_000]]
+        assert len(others) == 3_000
+        Session.objects.filter(pk__in=[*few, *others]).update(**failed)
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE sessions_app_session")
+        with captured() as queries:
+            found = causes.read_causes(Condition.of(Q(agent="letters")), kinds=("failed",))["failed"]
+        assert [each.number.number for each in found if each.key == cause] == [20]
         assert wasteful(queries) == []
 
 
