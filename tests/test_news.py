@@ -774,7 +774,7 @@ def test_behind_the_limit_a_page_is_told_to_come_back_later(told: str, settings)
         address = await browser.listener(session)
         async with Listening(browser.get(address)):
             status, headers, _ = await browser.whole(address)
-            assert (status, headers["retry-after"]) == (503, "30")
+            assert (status, headers["retry-after"]) == (429, "30")
         async with Listening(browser.get(address)):
             pass
 
@@ -798,7 +798,7 @@ def test_of_streams_that_are_asked_for_at_once_each_gets_a_place_or_is_told_to_c
         for _ in range(2):  # what the first ones had is free again
             answers = await asyncio.gather(*(ask(address) for _ in range(2 * MOST_OF_LOGIN)))
             told_apart = sorted((status, later) for status, later, _ in answers)
-            assert told_apart == [(200, "")] * MOST_OF_LOGIN + [(503, "30")] * MOST_OF_LOGIN
+            assert told_apart == [(200, "")] * MOST_OF_LOGIN + [(429, "30")] * MOST_OF_LOGIN
             for status, _, request in answers:
                 if status == 200:
                     assert (await request.receive_output(30))["body"] == OPEN

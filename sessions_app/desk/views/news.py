@@ -30,7 +30,10 @@ def is_offered(request: HttpRequest) -> TypeGuard[ASGIRequest]:
 
 @require_GET
 async def session_news(request: HttpRequest, session_id: UUID) -> HttpResponseBase:
-    """The text/event-stream of a session's page: 403 for a key that is not valid, 503 where there is no room."""
+    """The text/event-stream of a session's page.
+
+    403 for a key that is not valid, 429 where there is no room, 503 while the server of the news is away.
+    """
     if not is_offered(request) or not request_end.is_known(request.scope):
         raise Http404("This web server offers no streams.")
     key, login = request.GET.get("key", ""), request.session.session_key or ""
@@ -50,10 +53,12 @@ async def session_news(request: HttpRequest, session_id: UUID) -> HttpResponseBa
     if user_id is None:
         return _refused("The key of this page is no longer valid.", status=403)
     listeners = streams()
+    if not await listeners.is_subscribed():
+        return _refused("The server of the news is away.", status=503)
     # Taken last: from here on nothing waits, until the answer is on its way.
-    place = listeners.take_place(login) if await listeners.is_subscribed() else None
+    place = listeners.take_place(login)
     if place is None:
-        return _refused("No stream is free.", status=503)
+        return _refused("No stream is free.", status=429)
     request_end.at_end(request.scope, place.leave)
     return StreamingHttpResponse(
         listeners.stream(session_id, place, user_id, lambda: listener() is not None),
@@ -64,5 +69,5 @@ async def session_news(request: HttpRequest, session_id: UUID) -> HttpResponseBa
 
 def _refused(text: str, *, status: int) -> HttpResponse:
     """For a script, which then polls."""
-    headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
+    headers = {} if status == 403 else {"Retry-After": str(RETRY_SECONDS)}
     return HttpResponse(f"{text}\n", content_type="text/plain; charset=utf-8", status=status, headers=headers)
