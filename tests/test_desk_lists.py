@@ -16,6 +16,7 @@ from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.workers import no_worker_for_due_sessions
 from sessions_app.finding import counting, newest, queue_numbers, queues
 from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.queues import Asked
 from sessions_app.models import Approval, Phase, Session, SessionTag, Status, Worker
 from sessions_app.times import since_when
 from sessions_app.wording import age_or_date, ago, for_how_long
@@ -137,7 +138,7 @@ def test_counts_beside_a_filter_of_many_sessions_say_where_a_queue_was_not_looke
     numbers = numbers_beside(Q(title="A"))
     assert (numbers["paused"], numbers["failed"], numbers["done"], numbers["all"]) == ("1+", "2", "0", "3+")
     assert numbers_beside(Q(title="B"))["paused"] == "1"
-    assert len(queues.read_page("paused", now=timezone.now(), where=Q(title="A")).sessions) == 3
+    assert len(queues.read_page("paused", now=timezone.now(), asked=Asked(Q(title="A"))).sessions) == 3
 
 
 def test_a_queue_whose_sessions_cannot_match_a_filter_has_none(monkeypatch):
@@ -189,7 +190,12 @@ def test_pages_of_several_filters_have_each_session_once_in_order(queue, oldest_
     listed, after = [], ""
     while True:
         page = queues.read_page(
-            queue, now=now, where=where, after=after, limit=3, oldest_first=oldest_first, several=True
+            queue,
+            now=now,
+            asked=Asked(where, several=True),
+            after=after,
+            limit=3,
+            oldest_first=oldest_first,
         )
         listed += page.sessions
         if not (after := page.next):
@@ -213,7 +219,7 @@ def test_filters_of_which_one_matches_nothing_list_nothing(desk):
     ):
         assert listed(desk, query) == []
     where = Q(pk__in=[]) & Q(agent="claims")
-    assert queues.read_page("done", now=timezone.now(), where=where, several=True).sessions == []
+    assert queues.read_page("done", now=timezone.now(), asked=Asked(where, several=True)).sessions == []
     assert queues.keys_of_matching(where, several=True) == ([], True)
 
 
@@ -264,9 +270,9 @@ def test_pages_of_the_stuck_have_each_session_once_however_many_reasons_it_has(a
     where = Q(title__startswith="lost")
     [count] = [count.number for count in queue_numbers.counts(now, where) if count.queue.key == "stuck"]
     assert count.number == 8
-    assert len(queues.read_page("stuck", now=now, where=where).sessions) == 8
+    assert len(queues.read_page("stuck", now=now, asked=Asked(where)).sessions) == 8
     nothing = Q(pk__in=[])
-    assert queues.read_page("stuck", now=now, where=nothing).sessions == []
+    assert queues.read_page("stuck", now=now, asked=Asked(nothing)).sessions == []
     assert not any(count.number for count in queue_numbers.counts(now, nothing))
 
 

@@ -6,13 +6,13 @@ from uuid import UUID
 
 from django.db.models import Q, QuerySet
 
-from sessions_app.finding.facets import Facets
 from sessions_app.finding.queues import (
+    ALL,
     ATTENTION,
     BY_KEY,
     BY_TIME,
     STUCK_LONGEST,
-    changed_since,
+    Asked,
     contradict,
     first_in_order,
     order_of,
@@ -26,15 +26,7 @@ _PAUSED = Q(status=Status.PAUSED)
 
 
 def first_keys(
-    key: str,
-    limit: int,
-    *,
-    now: datetime,
-    where: Q | None,
-    oldest_first: bool | None = None,
-    several: bool = False,
-    facets: Facets | None = None,
-    since: datetime | None = None,
+    key: str, limit: int, *, now: datetime, asked: Asked = ALL, oldest_first: bool | None = None
 ) -> tuple[list[tuple[UUID, int]], bool]:
     """The keys and last positions of the first sessions of a queue, and whether they are all of it; the parameters are
     those of `queues.read_page`. One query, of the stuck sessions three and of the inbox six, and the estimates of
@@ -45,7 +37,7 @@ def first_keys(
     each. Beside a filter no stuck sessions are found, since no index has both, and no paused ones of the inbox.
     """
     ascending = BY_KEY[key].oldest_first if oldest_first is None else oldest_first
-    order, beyond = order_of(ascending), changed_since(since, ascending)
+    where, order, beyond = asked.where, order_of(ascending), asked.beyond(ascending)
     conditions, of_inbox = possible(key, now, where), key == ATTENTION.key
     longest = dict(zip(not_moving_conditions(now), STUCK_LONGEST, strict=True))
     by_condition = of_inbox or key in BY_TIME
@@ -59,7 +51,7 @@ def first_keys(
         last = [[_PAUSED]]
     read = []
     for group in filter(None, [*groups, *last]):
-        found = first_in_order(group, where, beyond, order, each_limit + 1, several=several, facets=facets)
+        found = first_in_order(group, asked, beyond, order, each_limit + 1)
         by = (longest[group[0]],) if group[0] in longest else order
         read.append(_keys_and_positions(found, order=by, limit=each_limit + 1))
     are_all = are_all and all(len(rows) <= each_limit for rows in read)

@@ -6,7 +6,7 @@ and the stuck ones are ordered from the one that has waited longest, all others 
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from operator import or_
@@ -108,7 +108,7 @@ def keys_of_matching(
 
     If they are all, they stand for the filter, which is asked once then and not for the list and for each queue.
 
-    :param several: As that of `read_page`, as is ``facets``.
+    :param several: As that of `Asked`, as is ``facets``.
     :param newest: The keys are those of the sessions that changed last, of a filter of several fields.
     """
     if facets and not newest:
@@ -146,6 +146,31 @@ def _wanted(condition: Q) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of the sessions of a list besides its queue, and what decides how they are found.
+
+    where: None for all sessions of the queue.
+    several: It is a filter of several fields, which may hardly ever be met together.
+    facets: The same as ``where``, if an index finds what is asked of a session.
+    since: All that match have changed since then.
+    few: It names some thousands of sessions at most by their keys.
+    """
+
+    where: Q | None = None
+    several: bool = False
+    facets: Facets | None = None
+    since: datetime | None = None
+    few: bool = False
+
+    def beyond(self, ascending: bool) -> Q:
+        """What keeps the oldest sessions, which have not changed since, from being read first."""
+        return Q(updated_at__gte=self.since) if self.since and ascending else Q()
+
+
+ALL = Asked()
+
+
+@dataclass(frozen=True, slots=True)
 class SessionsPage:
     """``next`` is the cursor of the next page, "" on the last."""
 
@@ -157,36 +182,29 @@ def read_page(
     key: str,
     *,
     now: datetime,
-    where: Q | None = None,
+    asked: Asked = ALL,
     after: str = "",
     oldest_first: bool | None = None,
     limit: int = PAGE,
-    several: bool = False,
-    few: bool = False,
-    facets: Facets | None = None,
-    since: datetime | None = None,
 ) -> SessionsPage:
     """One page of a queue, annotated with ``assignee_name``, without the fields that no list shows. One query, and with
     facets up to four estimates, each of them once a minute.
 
-    :param several: The filter is one of several fields, which may hardly ever be met together.
-    :param few: The filter names some thousands of sessions at most by their keys.
-    :param facets: The same as ``where``, if an index finds what is asked of a session.
-    :param since: All that match have changed since then.
     :param after: The cursor that the page before gave; an invalid one gives the first page.
     :param oldest_first: The order, where it is not that of the queue.
     """
     ascending = BY_KEY[key].oldest_first if oldest_first is None else oldest_first
     cursor = read_cursor(after)
-    beyond = beyond_of(*cursor, ascending=ascending) if cursor else changed_since(since, ascending)
+    beyond = beyond_of(*cursor, ascending=ascending) if cursor else asked.beyond(ascending)
     order = order_of(ascending)
-    if few:
+    if asked.few:
         # Each of them is asked whether it is in the queue: an index of the queue has far more sessions.
         in_queue = queue_filter(key, now)
-        found = Q(where or Q(), beyond, Q(opaque(in_queue)) if in_queue else Q())
+        found = Q(asked.where or Q(), beyond, Q(opaque(in_queue)) if in_queue else Q())
     else:
-        conditions, several = possible(key, now, where), several and key in IN_ORDER
-        found = first_in_order(conditions, where, beyond, order, limit + 1, several=several, facets=facets)
+        conditions = possible(key, now, asked.where)
+        asked = replace(asked, several=asked.several and key in IN_ORDER)
+        found = first_in_order(conditions, asked, beyond, order, limit + 1)
     sessions = _listed(found, order=order, limit=limit + 1)
     more = len(sessions) > limit
     return SessionsPage(sessions[:limit], _cursor(sessions[limit - 1]) if more else "")
@@ -198,23 +216,14 @@ def _listed(found: Q, *, order: tuple[str, str], limit: int) -> QuerySet[Session
     return rows.annotate(assignee_name=F("assignee__username"))[:limit]
 
 
-def first_in_order(
-    conditions: Sequence[Q],
-    where: Q | None,
-    beyond: Q,
-    order: tuple[str, str],
-    limit: int,
-    *,
-    several: bool,
-    facets: Facets | None,
-) -> Q:
+def first_in_order(conditions: Sequence[Q], asked: Asked, beyond: Q, order: tuple[str, str], limit: int) -> Q:
     """The condition of sessions among which the first ones are that match, and meet one of the conditions of a queue.
 
-    :param several: Where an index has the sessions of each condition in the order.
+    :param asked: Of several fields only where an index has the sessions of each condition in the order.
     """
-    if several and where:
-        return are_chosen(_first_of_several(conditions, beyond, where, facets, order, limit))
-    return _first_of_queue(conditions, where, beyond, order, limit)
+    if asked.several and asked.where:
+        return are_chosen(_first_of_several(conditions, beyond, asked.where, asked.facets, order, limit))
+    return _first_of_queue(conditions, asked.where, beyond, order, limit)
 
 
 def _first_of_queue(
@@ -250,11 +259,6 @@ def _first_of_several(
         # The index would compare lists of more than half of all sessions with those that have the other facets.
         every = facets.narrowed(rest=beyond & Q(opaque(in_queue)))
     return first_with_facets(parts, order, limit, every=every)
-
-
-def changed_since(since: datetime | None, ascending: bool) -> Q:
-    """What keeps the oldest sessions, which have not changed since, from being read first."""
-    return Q(updated_at__gte=since) if since and ascending else Q()
 
 
 def _are_most(conditions: Sequence[Q]) -> bool:

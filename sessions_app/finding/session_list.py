@@ -17,6 +17,7 @@ from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.first_sessions import first_keys
 from sessions_app.finding.keys import are
+from sessions_app.finding.queues import Asked
 from sessions_app.models import Phase, Session
 
 
@@ -57,21 +58,13 @@ def condition_of(
 
     def first(where: Q, facets: Facets | None) -> tuple[list[tuple[UUID, int]], bool]:
         if _has_about(key, now) <= 2 * search_sessions.FEW:
-            of_queue = first_keys(key, search_sessions.FEW, now=now, where=None, oldest_first=oldest_first)
+            of_queue = first_keys(key, search_sessions.FEW, now=now, oldest_first=oldest_first)
             # All of a small queue are looked through beside a filter, too.
             if not where or search_sessions.are_few(*of_queue):
                 return of_queue
         several = _is_of_several(session_filter.narrowing, session_filter, key)
-        return first_keys(
-            key,
-            search_sessions.FIRST,
-            now=now,
-            where=where,
-            oldest_first=oldest_first,
-            several=several,
-            facets=facets if several else None,
-            since=session_filter.changed_since,
-        )
+        asked = Asked(where, several, facets if several else None, session_filter.changed_since)
+        return first_keys(key, search_sessions.FIRST, now=now, asked=asked, oldest_first=oldest_first)
 
     # The newest of all sessions are those with the newest matches, unless a long session has most of these.
     are_newest = key == "all" and not session_filter.narrows and not oldest_first
@@ -128,14 +121,16 @@ def read_list(
     page = queues.read_page(
         key,
         now=now,
-        where=filtered_by,
+        asked=Asked(
+            filtered_by,
+            several=filtered_by is where and not few and several,
+            facets=facets,
+            since=session_filter.changed_since,
+            few=bool(where) and few,
+        ),
         after=after,
         oldest_first=oldest_first,
         limit=queues.PAGE_OF_FOUND if session_filter.text else queues.PAGE,
-        several=filtered_by is where and not few and several,
-        few=bool(where) and few,
-        facets=facets,
-        since=session_filter.changed_since,
     )
     by_row = False
     if not few:
