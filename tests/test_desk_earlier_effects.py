@@ -481,3 +481,17 @@ def test_the_last_effects_before_which_to_rewind_are_suggested_in_a_history_that
     actions.rewind(actor=builders.SYSTEM, session_id=history.session.pk, checkpoint_id=start.pk, reason="x")
     [place] = places()
     assert "issue_refund" in place
+
+
+def test_a_request_that_a_colleague_has_rewound_away_is_not_approved_by_a_page_that_still_shows_it(
+    desk: Client, settings: LazySettings
+) -> None:
+    settings.AGENTSTATE_MASK_KEYS = ["pin"]
+    history = builders.asked()
+    paid(history, 5)
+    approval = held(history, [])
+    shown = history.session.version
+    rewound(history)
+    assert approve(desk, approval, version=shown) == 409
+    assert approve(desk, approval) == 409
+    assert approval.decision == ""

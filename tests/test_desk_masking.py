@@ -641,3 +641,25 @@ def test_what_is_typed_in_json_with_a_type_tag_is_plain_data(supervisor):
     refused = edit(supervisor, session, "state-value", key="account", value='{"$type": "dict"}')
     assert refused.status_code in (302, 400)
     assert approval.decision == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "dialog", ["approve", "reject", "answer", "decide", "arguments", "reuse", "message-text"]
+)
+def test_a_dialog_about_any_call_opens_in_each_state_and_after_a_rewind(
+    dialog: str, supervisor: Client
+) -> None:
+    for build in builders.STATES.values():
+        session = build()
+        for is_rewound in (False, True):
+            if is_rewound:
+                start = Checkpoint.objects.filter(branch__session=session).order_by("position").first()
+                if start is None or session.status in ("running", "queued"):
+                    continue
+                actions.rewind(
+                    actor=builders.SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="x"
+                )
+            for call in ToolCall.objects.filter(branch__session=session):
+                answer = supervisor.get(f"/sessions/{session.pk}/{dialog}/?call={call.pk}")
+                assert answer.status_code in (200, 404), build.__name__

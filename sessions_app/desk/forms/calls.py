@@ -55,7 +55,7 @@ class CallForm(ActionForm):
         """The call with its approval, as they are shown, and the card to decide it."""
         key = whole_number(str(self["call_id"].value() or ""))
         calls = ToolCall.objects.filter(branch__session=self.session)
-        calls = calls.select_related("approval__repeats__branch")
+        calls = calls.select_related("branch", "approval__repeats__branch")
         row = calls.filter(pk=key).first() if key is not None else None
         if row is None:
             raise Http404("This session has no such call.")
