@@ -189,6 +189,31 @@ def took_effect(calls: int, *, certain: int, already: bool = False) -> str:
     return f"{word}took effect" if certain == calls else f"{word}took effect, or may have"
 
 
+# By Haystack's `exit_reason`: turns that ended though the agent had not finished, as a label and what to know of it.
+CUT_SHORT = {
+    "max_agent_steps": (
+        "Out of steps",
+        "The agent took as many steps as it may take in one turn (max_agent_steps), and gave no answer. "
+        "A message lets it go on, with as many steps again.",
+    ),
+    "length": (
+        "Answer cut off",
+        "The model reached the limit of the length of a reply, so the answer is not complete. "
+        "A message lets the agent go on.",
+    ),
+    "content_filter": (
+        "Answer withheld",
+        "The content filter of the model stopped its reply. Rewind to send another message in the place of the last.",
+    ),
+}
+
+
+def cut_short(session: Session) -> tuple[str, str] | None:
+    """Of a session whose last turn ended though the agent had not finished, the label and what to know of it."""
+    is_done = session.status == Status.IDLE and session.phase == Phase.DONE
+    return CUT_SHORT.get(session.exit_reason) if is_done else None
+
+
 def status_label(session: Session, now: datetime) -> tuple[str, str]:
     """``(tone, label)`` of a session: what it is doing or waiting for; the tone is a class of the stylesheet."""
     match session.status:
@@ -213,5 +238,6 @@ def status_label(session: Session, now: datetime) -> tuple[str, str]:
     if session.phase == Phase.ERROR:
         return "error", "Failed"
     if session.phase == Phase.DONE:
-        return "done", "Done"
+        cut = cut_short(session)
+        return ("waiting", cut[0]) if cut else ("done", "Done")
     return "idle", "Idle"

@@ -26,7 +26,7 @@ from sessions_app.models import (
     WaitingFor,
 )
 from sessions_app.models.compiled import compiled
-from sessions_app.wording import ago, arguments, countdown, time_left
+from sessions_app.wording import ago, arguments, countdown, cut_short, time_left
 
 CANNOT_CONTINUE = "It cannot continue."
 SEE_WORKERS = "See the workers"
@@ -250,6 +250,8 @@ def _banner(
             if failure_advice is not None
             else None
         )
+    if cut := cut_short(session):
+        return Banner("waiting", f"{cut[0]}.", cut[1])
     return None
 
 

@@ -10,7 +10,7 @@ from django.db.models import Q
 from sessions_app.desk.pages.replacements import Replacement, Replacements
 from sessions_app.desk.pages.session.step_item import StepItem
 from sessions_app.models import Checkpoint, Event, Message
-from sessions_app.wording import count, took_effect
+from sessions_app.wording import CUT_SHORT, count, took_effect
 
 IDLE_SECONDS = 60.0
 
@@ -72,8 +72,12 @@ class EndItem:
         return cls(row, row.position, row.created_at)
 
     @property
-    def exit_reason(self) -> str:
-        return str((self.row.outcome or {}).get("exit_reason") or "")
+    def why(self) -> str:
+        """Why the turn ended: a text reply, the tool that was an exit condition, or what cut it short."""
+        reason = str((self.row.outcome or {}).get("exit_reason") or "")
+        if reason == "text":
+            return "text reply"
+        return f"{CUT_SHORT[reason][0].lower()}: {reason}" if reason in CUT_SHORT else reason
 
     @property
     def last_at(self) -> datetime:
