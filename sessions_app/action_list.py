@@ -33,6 +33,7 @@ class Action:
     event: what it writes into the audit trail.
     title, button, done: the dialog's title, the button that does it, and what the person is told then.
     done_later: what the person is told instead where the session does not continue at once, with ``{when}``.
+    done_asked: what the person is told instead where a worker runs the session and was asked to stop.
     label: of its button at the top of the session's page; "" for an action that is offered elsewhere.
     only_if_possible: that button is left out where the action is impossible, instead of being disabled.
     explain: what the dialog says about the consequences.
@@ -52,6 +53,7 @@ class Action:
     button: str
     done: str
     done_later: str = ""
+    done_asked: str = ""
     label: str = ""
     only_if_possible: bool = False
     explain: Callable[[Session], str] = explanations.nothing
@@ -88,6 +90,8 @@ class Action:
 
     def told(self, session: Session) -> str:
         """What the person is told once it is done, by the session as it is then."""
+        if self.done_asked and session.stop_request:
+            return self.done_asked
         when = explanations.continues_when(session)
         return self.done_later.format(when=when) if self.done_later and when else self.done
 
@@ -122,6 +126,7 @@ PAUSE = Action(
     title="Pause",
     button="Pause",
     done="Paused.",
+    done_asked="Asked to pause. The session stops when its current call ends.",
     label="Pause",
     explain=explanations.pause,
     command="Stop a session for now.",
@@ -171,6 +176,7 @@ CANCEL = Action(
     title="End session",
     button="End session",
     done="Ended.",
+    done_asked="Asked to end. The session stops when its current call ends.",
     label="End session",
     explain=explanations.cancel,
     command="End a session's work.",

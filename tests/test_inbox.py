@@ -835,3 +835,18 @@ def test_pages_of_stuck_lines_have_each_session_once_whatever_it_is_stuck_for(ol
     assert [len(keys) for keys in listed] == [3, 3, 2]
     assert [key for keys in listed for key in keys] == (sessions[::-1] if oldest_first else sessions)
     assert (inbox_counts.counts(now)["stuck"].number, inbox_counts.counts(now)["approval"].number) == (8, 0)
+
+
+@pytest.mark.parametrize("action, told", [("pause", "Asked to pause"), ("cancel", "Asked to end")])
+def test_a_session_whose_call_still_runs_is_not_said_to_have_stopped(
+    operator: Client, action: str, told: str
+) -> None:
+    session = builders.running()
+    sent = {"version": session.version, "reason": "lunch"}
+    page = operator.post(f"/sessions/{session.pk}/{action}/", sent, follow=True).content.decode()
+    assert f"{told}. The session stops when its current call ends." in page
+    waiting = builders.queued()
+    page = operator.post(
+        f"/sessions/{waiting.pk}/{action}/", {"version": waiting.version, "reason": "lunch"}, follow=True
+    ).content.decode()
+    assert told not in page
