@@ -165,7 +165,7 @@ FORK = Action(
     event=EventKind.FORKED,
     title="Fork",
     button="Fork",
-    done="This is the fork: it is independent of its source from here.",
+    done="Forked. The fork is independent of its source from here.",
     label="Fork",
 )
 CANCEL = Action(

@@ -1,6 +1,7 @@
 """Rewind, undo and fork: what is visible, what the session is then, and that nothing is lost."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from sessions_app import actions
-from sessions_app.access.errors import Invalid, NotFound, Refused
+from sessions_app.access.errors import Invalid, Moved, NotFound, Refused
 from sessions_app.actions.history import LEFT_FIELDS
 from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint, InboxMessage, Message, Phase, Session, Status, ToolCall
@@ -306,6 +307,22 @@ def test_both_sessions_know_of_the_fork() -> None:
     assert kept is not None
     assert (told.kind, told.data) == ("forked", {**point, "from": str(source.pk)})
     assert (kept.kind, kept.data) == ("forked", {**point, "to": str(child.pk)})
+
+
+def test_a_source_has_failed_as_long_as_before_it_was_forked_and_is_not_forked_twice_by_one_page() -> None:
+    source = builders.failed()
+    failed_at = timezone.now() - timedelta(hours=1)
+    Session.objects.filter(pk=source.pk).update(updated_at=failed_at)
+    how = {
+        "actor": SYSTEM,
+        "session_id": source.pk,
+        "checkpoint_id": checkpoints(source)[0].pk,
+        "reason": "try",
+    }
+    actions.fork(**how, expected_version=source.version)
+    assert fresh(source).updated_at == failed_at
+    with pytest.raises(Moved):
+        actions.fork(**how, expected_version=source.version)
 
 
 def test_a_running_session_is_forked_without_being_disturbed() -> None:

@@ -197,13 +197,22 @@ def queue(session: Session, now: datetime | None = None) -> None:
 
 
 def commit(
-    session: Session, kind: EventKind, actor: Actor, reason: str = "", data: dict[str, Any] | None = None
+    session: Session,
+    kind: EventKind,
+    actor: Actor,
+    reason: str = "",
+    data: dict[str, Any] | None = None,
+    *,
+    changed_at: datetime | None = None,
 ) -> Session:
-    """Write the locked session and the audit event of what was done to it. Pages drawn before are out of date."""
+    """Write the locked session and the audit event of what was done to it. Pages drawn before are out of date.
+
+    :param changed_at: Since when the session is as it is, if not since now.
+    """
     if actor.bulk is not None:
         data = {**(data or {}), "bulk": actor.bulk}
         _mark_done(actor.bulk, session)
-    session.outdate_pages(timezone.now())
+    session.outdate_pages(changed_at or timezone.now())
     _record(session, kind, actor, reason, data)
     session.save_changes()
     return session

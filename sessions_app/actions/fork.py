@@ -103,7 +103,8 @@ def fork(
     move_to(fork, checkpoint, now)
     set_status_at(fork, checkpoint, run=run or bool(message), why=reason, now=now)
     point = {"checkpoint": checkpoint.pk, "position": checkpoint.position}
-    commit(source, FORK.event, actor, reason, {**point, "to": str(fork.pk)})
+    # It has failed, or waits, as long as before.
+    commit(source, FORK.event, actor, reason, {**point, "to": str(fork.pk)}, changed_at=source.updated_at)
     return commit(fork, FORK.event, actor, reason, {**point, "from": str(source.pk)})
 
 
