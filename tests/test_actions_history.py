@@ -313,7 +313,7 @@ def test_a_source_has_failed_as_long_as_before_it_was_forked_and_is_not_forked_t
     source = builders.failed()
     failed_at = timezone.now() - timedelta(hours=1)
     Session.objects.filter(pk=source.pk).update(updated_at=failed_at)
-    how = {
+    how: dict[str, Any] = {
         "actor": SYSTEM,
         "session_id": source.pk,
         "checkpoint_id": checkpoints(source)[0].pk,

@@ -622,6 +622,20 @@ def test_waiting_for_a_decision_on_a_call_in_doubt_is_drawn_as_waiting_from_when
     assert "waiting 10 min" in description
 
 
+def test_a_session_that_was_ended_while_a_call_was_in_doubt_waited_until_then_and_says_no_more_that_it_continues(
+    desk,
+):
+    session = builders.in_doubt()
+    Event.objects.filter(kind="in_doubt").update(created_at=timezone.now() - timedelta(seconds=90))
+    actions.cancel(actor=builders.SYSTEM, session_id=session.pk, reason="no answer")
+    _, description = kinds_of_bars(session, timezone.now() + timedelta(minutes=10))
+    assert "waiting 1 min 30 s" in description
+    page = page_of(session, desk)
+    assert "issue_refund is in doubt. It is not known whether it took effect." in page
+    assert "The session continues once" not in page
+    assert "in phase <b>executing</b>" in page
+
+
 def test_the_time_in_doubt_before_a_call_ran_again_is_drawn_as_waiting():
     history = builders.refunding()
     call = history.doubt(history.calls[-1])

@@ -67,9 +67,15 @@ def diagnose(context: SessionContext, newest: Checkpoint | None) -> list[Hint]:
 
 
 def in_doubt(facts: Facts) -> Iterator[Hint]:
+    ended = facts.session.status == Status.CANCELLED
+    then = (
+        "It is not known whether it took effect."
+        if ended
+        else "The session continues once its outcome is recorded."
+    )
     for call in facts.open_calls:
         if call.status == CallStatus.DOUBT:
-            text = f"{call.tool} is in doubt. The session continues once its outcome is recorded."
+            text = f"{call.tool} is in doubt. {then}"
             yield Hint("in doubt", ERROR, text, "call", call.position)
 
 

@@ -47,6 +47,7 @@ _WAIT_BEGINS = (
     EventKind.RETRY,
     EventKind.BREAKPOINT,
 )
+_WAIT_ENDS = (EventKind.DECIDED, EventKind.CANCELLED)
 
 Span = tuple[str, datetime, datetime]
 # In microseconds from the beginning of the axis, so that sums are exact.
@@ -160,7 +161,7 @@ def _calls(where: Ranges) -> QuerySet[ToolCall, tuple[Any, ...]]:
 
 @compiled
 def _wait_events(where: Ranges) -> QuerySet[Event, tuple[str, datetime]]:
-    events = Event.objects.within(where).filter(kind__in=(*_WAIT_BEGINS, EventKind.DECIDED))
+    events = Event.objects.within(where).filter(kind__in=(*_WAIT_BEGINS, *_WAIT_ENDS))
     return events.order_by("position").values_list("kind", "created_at")
 
 
@@ -205,15 +206,15 @@ def _waits(
 ) -> list[Span]:
     """What the session waited for beside approvals: a decision of a person, or its next attempt.
 
-    Each wait ends with the decision, or when a call starts; the last one may last until now.
+    Each wait ends with the decision, when a call starts, or when the session is ended; the last one may last until now.
 
     :param starts: When calls started.
     """
     spans: list[Span] = []
     for kind, at in _wait_events(visible(branch, after=after)):
-        if kind != EventKind.DECIDED:
+        if kind in _WAIT_BEGINS:
             spans.append(("waiting", at, min((start for start in starts if start > at), default=now)))
-        elif spans:
+        elif spans and (kind == EventKind.DECIDED or spans[-1][2] == now):
             spans[-1] = ("waiting", spans[-1][1], at)
     is_over = session.status in (Status.IDLE, Status.CANCELLED)
     return [("waiting", first, first if is_over and last == now else last) for _, first, last in spans]
