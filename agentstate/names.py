@@ -34,6 +34,9 @@ AGENT_GENERATOR: Final = "agent"
 SCRIPTED_MODEL: Final = "scripted demo model"
 """The name of the model that the demo agents talk to where there is no real one."""
 
+LATE: Final = "did not answer within"
+"""Behind the name of a tool, what the reason of a session in doubt says of a call that took longer than its limit."""
+
 DEMO_WORKER: Final = "demo"
 """The name of the worker that runs the sessions of the demo while they are made."""
 

@@ -280,3 +280,18 @@ def test_what_is_said_of_the_worker_agrees_with_whether_it_may_still_finish_the_
     assert "also while it counts as offline" not in text
     assert ("may still finish the call" in text) is bool(warning)
     assert warning in text
+
+
+def test_a_call_that_took_longer_than_its_tool_may_is_not_said_to_have_lost_its_worker(operator: Client):
+    history = builders.refunding()
+    history.doubt(history.calls[-1])
+    why = "issue_refund did not answer within 0.5 seconds. It may or may not have taken effect."
+    session = history.rest("waiting", waiting_for="doubt", why=why)
+    call = history.calls[-1]
+    for page in ("/inbox/", f"/sessions/{session.pk}/", f"/sessions/{session.pk}/decide/?call={call.pk}"):
+        text = " ".join(re.sub(r"<[^>]+>", " ", text_at(operator, page)).split())
+        facts = text[text.index("issue_refund started") :]
+        assert (
+            ". issue_refund did not answer within 0.5 seconds. It may or may not have taken effect." in facts
+        )
+        assert "never reported back" not in facts

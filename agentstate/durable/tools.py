@@ -28,7 +28,7 @@ from agentstate.durable.state.encoding import clean_text, decode, encode_lossy, 
 from agentstate.durable.state.keys import apply, difference
 from agentstate.durable.state.tags import stand_ins
 from agentstate.durable.steps import Rule, complete, complete_async
-from agentstate.names import ENDED_CALL_STATES, CallState
+from agentstate.names import ENDED_CALL_STATES, LATE, CallState
 
 _NOT_ARGUMENTS = frozenset({"streaming_callback"})
 
@@ -224,7 +224,7 @@ def _end_late(
     :raises ToolInvocationError: if it has failed.
     :raises Suspended: if it is in doubt.
     """
-    late = f"{tool.name} did not answer within {policy.timeout:g} second{'' if policy.timeout == 1 else 's'}."
+    late = f"{tool.name} {LATE} {policy.timeout:g} second{'' if policy.timeout == 1 else 's'}."
     if policy.idempotent:
         record_end(run, record, tool, CallEnd(CallState.FAILED, run.now(), error=late), started)
         raise ToolInvocationError(late, tool_name=tool.name) from None

@@ -196,6 +196,7 @@ def doubt_facts(doubt: "Doubt") -> SafeString:
             "tool": call.tool,
             "started": times.since_when(call.started_at),
             "worker": call.worker,
+            "late": doubt.late,
             "state": doubt.worker,
             "tools_inside": doubt.tools_inside,
             "key": call.idempotency_key,

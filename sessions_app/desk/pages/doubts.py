@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from agentstate.names import LATE
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import workers
@@ -32,6 +33,7 @@ class Doubt:
     """A call in doubt, masked.
 
     arguments: those that it ran with, by their titles and formats.
+    late: that the call took longer than its tool may, as a sentence; "" where its worker did not report back.
     worker: what is known of the worker that started it, as a sentence; "" where it was not recorded.
     may_still_end: why that worker may still finish the call, as a sentence; "" where it is known to have stopped.
     changes: how the arguments that it ran with differ from those that the agent asked for; "" where they do not.
@@ -44,6 +46,7 @@ class Doubt:
     summary: str
     effect: str
     arguments: list[ShownArgument]
+    late: str
     worker: str
     may_still_end: str
     agent_problem: str
@@ -93,6 +96,7 @@ def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetim
         summary=summary(agent, call.tool, call.ran_with, mask),
         effect=str(policy.get("effect") or ""),
         arguments=shown_arguments(tool, call.ran_with),
+        late=_late(call.tool, session.why),
         worker=sentence,
         may_still_end=may_still_end,
         agent_problem=agent_cannot_run(session),
@@ -100,6 +104,10 @@ def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetim
         tools_inside=tuple(tool.get("tools_inside") or ()),
         changes=changes_of(agent, call),
     )
+
+
+def _late(tool: str, why: str) -> str:
+    return f"{why.partition('. ')[0]}." if why.startswith(f"{tool} {LATE} ") else ""
 
 
 def _state_of(name: str, worker: Worker | None, now: datetime) -> tuple[str, str]:
