@@ -214,6 +214,18 @@ def test_a_decision_that_cannot_be_stored_or_told_is_refused(how: dict[str, Any]
         decide(session, ToolCall.objects.get(status=CallStatus.DOUBT), **how)
 
 
+@pytest.mark.parametrize(
+    "how, counted", [({"result": "sent"}, 1), ({"skip": "Leave it."}, 1), ({"again": True}, 0)]
+)
+def test_a_call_that_a_person_ends_is_counted_like_those_that_a_run_ends(
+    how: dict[str, Any], counted: int
+) -> None:
+    session, [call, _] = two_in_doubt()
+    before = session.totals.get("tool_calls", 0)
+    decide(session, call, **how)
+    assert builders.fresh(session).totals.get("tool_calls", 0) == before + counted
+
+
 def test_a_decided_call_is_decided_once() -> None:
     session, calls = two_in_doubt()
     decide(session, calls[0], result="sent")

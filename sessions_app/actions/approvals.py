@@ -19,6 +19,7 @@ from sessions_app.action_list import APPROVE, REJECT, REUSE, WITHDRAW, Action
 from sessions_app.actions.base import (
     check,
     commit,
+    count_ended_call,
     in_one_transaction,
     json_object,
     lock,
@@ -128,6 +129,7 @@ def reuse(
         ended_at=timezone.now(),
         decided_by=actor.name,
     )
+    count_ended_call(session)
     return _commit_answer(session, approval, REUSE, actor, reason, {"from": recorded.position})
 
 

@@ -183,6 +183,11 @@ def begin_turn_if_over(session: Session, now: datetime) -> None:
         enter_planning(session, now)
 
 
+def count_ended_call(session: Session) -> None:
+    """Count a call that a person has ended, as a run counts those that it ends."""
+    session.totals = {**session.totals, "tool_calls": session.totals.get("tool_calls", 0) + 1}
+
+
 def set_status(
     session: Session, status: Status, *, why: str = "", waiting_for: str = "", now: datetime | None = None
 ) -> None:

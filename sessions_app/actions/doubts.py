@@ -13,7 +13,16 @@ from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.errors import Invalid, Refused
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import DECIDE, RESUME
-from sessions_app.actions.base import check, commit, in_one_transaction, lock, queue, require, required_text
+from sessions_app.actions.base import (
+    check,
+    commit,
+    count_ended_call,
+    in_one_transaction,
+    lock,
+    queue,
+    require,
+    required_text,
+)
 from sessions_app.actions.calls import find_call
 from sessions_app.actions.definition import accept_definition, require_shown_definition
 from sessions_app.actions.outcomes import DoubtDecision, Outcome, one_outcome, stored_result
@@ -131,4 +140,5 @@ def _decide(session: Session, call: ToolCall, actor: Actor, outcome: Outcome, de
         call.result = None if skipped else stored_result(session, call.tool, outcome)
         call.error = outcome.text if skipped else ""
         call.ended_at, call.decided_by = timezone.now(), actor.name
+        count_ended_call(session)
     call.save()
