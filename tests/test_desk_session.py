@@ -899,3 +899,10 @@ def test_the_audit_trail_names_the_tool_and_the_assignee_in_its_sentence_only(de
     assigned, rejected = (" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in rows[:2])
     assert "anna Assigned it to cora" in assigned
     assert rejected.count("issue_refund") == 1
+
+
+def test_what_was_done_on_the_command_line_is_told_with_who_did_it(desk):
+    session = builders.queued()
+    robin = Actor.command_line("robin")
+    actions.pause(actor=robin, session_id=session.pk, reason="lunch")
+    assert f"<b>{robin.name}</b> paused it" in " ".join(page_of(session, desk).split())

@@ -85,7 +85,10 @@ def test_the_values_that_were_typed_are_the_inputs_of_the_session(operator: Clie
         ),
         ({"arg-amount": "1e999"}, "Amount (optional): Write a number that can be stored. Agent Asking"),
         ({"arg-urgent": "maybe"}, "Urgent (optional) must be true or false, not “maybe”. Agent Asking"),
-        ({"arg-ids": "{"}, "session Ids (optional, JSON): This is not JSON: Expecting property name"),
+        (
+            {"arg-ids": "{"},
+            "session Ids (optional, JSON): This is not JSON: a name in double quotes is missing at line 1, column 2",
+        ),
         ({"arg-ids": "[1]"}, "The value of ids is wrong: …"),
         ({"state": '{"urgent": "yes"}'}, "The value of urgent is wrong: it must be true or false."),
         (

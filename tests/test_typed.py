@@ -206,3 +206,17 @@ def test_an_agent_key_that_could_not_stand_in_an_address_is_refused_at_registrat
         agent(key)(lambda: None)
     with pytest.raises(ValueError, match="is invalid"):
         Registration(key=key, title="x", factory=lambda: None)
+
+
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        ("two rooms", "a value is missing at line 1, column 1"),
+        ("1 2", "there is something behind the value at line 1, column 3"),
+        ("{a: 1}", "a name in double quotes is missing at line 1, column 2"),
+        ("[1,\n2", "a comma or the end is missing at line 2, column 2"),
+    ],
+)
+def test_what_is_wrong_with_a_text_that_is_not_json_is_said_in_words(text: str, what: str) -> None:
+    with pytest.raises(Invalid, match=f"^This is not JSON: {what}. A text stands in double quotes.$"):
+        typed.read_json(text)

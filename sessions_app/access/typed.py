@@ -31,6 +31,16 @@ LARGEST_KEY = 2**63 - 1
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(_INTEGER.pattern + r"(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+# What Python says of a text that is not JSON, in words for people.
+_NOT_JSON = {
+    "Extra data": "there is something behind the value",
+    "Expecting value": "a value is missing",
+    "Expecting ':' delimiter": "a colon is missing",
+    "Expecting ',' delimiter": "a comma or the end is missing",
+    "Expecting property name enclosed in double quotes": "a name in double quotes is missing",
+    "Unterminated string starting at": "a text does not end that begins",
+    "Invalid control character at": "a text holds a line break or a control character",
+}
 # Strings are skipped, so that a bracket in one does not count.
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?+|[\[{]|[\]}]', re.DOTALL)
 _CUT = 60
@@ -78,6 +88,10 @@ def read_json(text: str) -> Json:
         return json.loads(
             text, parse_constant=_refuse_constant, parse_int=_read_integer, parse_float=_read_float
         )
+    except json.JSONDecodeError as error:
+        where = f"at line {error.lineno}, column {error.colno}"
+        text = f"This is not JSON: {_NOT_JSON.get(error.msg, error.msg)} {where}. A text stands in double quotes."
+        raise Invalid(text) from None
     except ValueError as error:
         raise Invalid(f"This is not JSON: {error}.") from None
 

@@ -104,7 +104,7 @@ class JsonObject(forms.CharField):
             return None
         data = _json(text)
         if not isinstance(data, dict):
-            raise forms.ValidationError('Write a JSON object, such as {"policy": "POL-88"}.')
+            raise forms.ValidationError('Write a JSON object, such as {"name": "value"}.')
         return data
 
 
