@@ -9,6 +9,8 @@ import pytest
 from django.test import Client
 from playwright.sync_api import Browser, Page, expect
 
+from sessions_app.access.masking import HIDDEN
+from sessions_app.desk.pages.arguments import unfit
 from sessions_app.models import Approval
 from tests import builders
 from tests.browsing import log_in
@@ -118,3 +120,49 @@ def test_without_a_script_an_edit_is_discarded_by_the_form_itself(browser: Brows
     page.get_by_role("button", name="Discard edit").click()
     expect(page.get_by_label("Amount", exact=True)).to_have_value("120")
     context.close()
+
+
+@pytest.mark.django_db
+def test_a_request_that_its_tool_does_not_take_is_marked_where_it_can_be_approved(operator: Client) -> None:
+    history = builders.looked_up()
+    history.reply(calls=[("issue_refund", {"amount": "many"})])
+    approval = history.ask(history.calls[-1])
+    session = history.rest("waiting", waiting_for="approval")
+    told = "Claim is missing. Amount is not a number. The call may fail"
+    for page in (
+        "/inbox/",
+        f"/sessions/{session.pk}/",
+        f"/sessions/{session.pk}/approve/?call={approval.call_id}",
+    ):
+        assert operator.get(page).content.decode().count(told) == 1
+
+
+@pytest.mark.django_db
+def test_a_request_that_its_tool_takes_is_not_marked_nor_one_whose_value_is_hidden(
+    operator: Client, settings: Any
+) -> None:
+    session = builders.waiting_for_approval()
+    assert "The call may fail" not in operator.get(f"/sessions/{session.pk}/").content.decode()
+    settings.AGENTSTATE_MASK_KEYS = ["amount"]
+    page = operator.get(f"/sessions/{session.pk}/").content.decode()
+    assert HIDDEN in page
+    assert "The call may fail" not in page
+
+
+@pytest.mark.parametrize(
+    "schema, value, fits",
+    [
+        ({"type": "integer"}, 2.0, True),
+        ({"type": "integer"}, 2.5, False),
+        ({"type": "number"}, True, False),
+        ({"type": ["string", "null"]}, None, True),
+        ({"type": "object"}, [], False),
+        ({"anyOf": [{"type": "string"}]}, 1, True),
+        ({"type": "decimal"}, "x", True),
+        (True, 1, True),
+    ],
+)
+def test_only_what_the_type_of_an_argument_rules_out_does_not_fit(
+    schema: Any, value: Any, fits: bool
+) -> None:
+    assert (unfit({"it": value}, {"properties": {"it": schema}}) == "") is fits

@@ -10,7 +10,7 @@ from django.utils.crypto import constant_time_compare, salted_hmac
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import earlier_effects, excerpts
-from sessions_app.desk.pages.arguments import PREFIX, Asked, Field, fields
+from sessions_app.desk.pages.arguments import PREFIX, Asked, Field, fields, unfit
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.earlier_effects import Earlier, EffectList, Request
 from sessions_app.desk.pages.evidence import Evidence
@@ -91,6 +91,7 @@ class Card:
     sentence: what the call does, with the arguments that would run: as they were asked for, or as a person edited them.
     fingerprint: for who may decide it only.
     agent_problem: why the session's agent cannot run, "" if it can: the call can then be rejected, but not approved.
+    unfit: which arguments the tool does not take as they were asked for, as sentences; "" where it takes all.
     new_definition: the agent's definition, if it has changed since the session last ran.
     in_batch: it is decided by a form of several calls, not by one of its own.
     why_alone: why it is not, where others are; "" otherwise.
@@ -107,6 +108,7 @@ class Card:
     fields: tuple[Field, ...]
     editable: bool
     agent_problem: str
+    unfit: str
     new_definition: str
     sum: Sum | None = None
     repeats: RepeatedCall | None = None
@@ -238,6 +240,7 @@ def _card(
         fields=rows,
         editable=bool(tool),
         agent_problem=agent_cannot_run(session),
+        unfit=unfit(arguments, schema),
         new_definition=session.new_definition,
         sum=_sum(rows, formats),
         repeats=_repeated(approval.repeats, agent, mask) if approval.repeats is not None else None,

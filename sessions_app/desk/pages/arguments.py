@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agentstate.durable.json_types import TYPE_WORDS
 from sessions_app.access.errors import Invalid
 from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.access.typed import (
@@ -161,6 +162,38 @@ def fields(
             )
         )
     return tuple(result)
+
+
+def unfit(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """Which arguments are missing or of another type than the tool takes, as sentences; "" where none is.
+
+    It looks at the arguments themselves, and not into them: a page has many requests.
+    """
+    missing = [label(name, schema) for name in schema.get("required", ()) if name not in arguments]
+    wrong = [
+        f"{label(name, schema)} is not {' or '.join(TYPE_WORDS[each] for each in types)}."
+        for name, value in arguments.items()
+        if (types := _types(schema_of(name, schema)))
+        and not any(_is_of_type(value, each) for each in types)
+        and not (isinstance(value, str) and HIDDEN in value)
+    ]
+    return " ".join([*(f"{name} is missing." for name in missing), *wrong])
+
+
+def _types(schema: Mapping[str, Any]) -> list[str]:
+    """The types that the schema allows; none where it says more, or something else."""
+    types = schema.get("type", [])
+    types = types if isinstance(types, list) else [types]
+    return types if all(each in TYPE_WORDS for each in types) else []
+
+
+def _is_of_type(value: Any, name: str) -> bool:
+    """As JSON Schema has it: a number without a fraction is an integer, and a yes or no is no number."""
+    if isinstance(value, bool) or value is None:
+        return name == {True: "boolean", False: "boolean", None: "null"}[value]
+    if isinstance(value, int | float):
+        return name == "number" or (name == "integer" and value % 1 == 0)
+    return isinstance(value, {"string": str, "array": list, "object": dict}.get(name, ()))
 
 
 def _choices(kind: str, schema: Mapping[str, Any]) -> tuple[str, ...]:
