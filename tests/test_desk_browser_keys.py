@@ -73,3 +73,23 @@ def test_the_help_about_keys_opens_over_the_page_and_is_closed_by_a_button(page)
     page.locator("#dialog").get_by_role("link", name="Close").click()
     expect(page.locator("#dialog")).to_be_hidden()
     expect(page).to_have_url("/inbox/")
+
+
+ONE_LINE = {
+    "an approval": [builders.waiting_for_approval],
+    "a call in doubt": [builders.in_doubt],
+    "a stuck session": [builders.lost],
+    "a failed session": [builders.failed],
+    "like failures": [builders.failed, builders.failed],
+}
+
+
+@pytest.mark.parametrize("kind", ONE_LINE)
+def test_enter_opens_the_chosen_line_of_the_inbox(page, kind):  # noqa: F811
+    sessions = [build() for build in ONE_LINE[kind]]
+    page.goto("/inbox/")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(
+        re.compile(rf"/sessions/{sessions[0].pk}/" if len(sessions) == 1 else r"/\?.*failure=")
+    )

@@ -367,6 +367,7 @@
     if (event.target.matches("input, textarea, select")) return;
     if (event.key === "j" || event.key === "k") return move(event.key === "j" ? 1 : -1);
     if (event.key === "Enter" && event.target.matches("li[data-row]")) return openStep(event.target);
+    if (event.key === "Enter" && event.target.matches("[data-card]")) return $("[data-open]", event.target)?.click();
     if (event.key === "?") return htmx.ajax("GET", document.body.dataset.keys, "#dialog-body");
     if (!"/aernp".includes(event.key) || event.key.length !== 1) return;
     const target = press(event.key);
