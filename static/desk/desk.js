@@ -14,21 +14,39 @@
   const typing = (part) => {
     const held = part && part.contains(document.activeElement) && document.activeElement;
     if (held && held.matches("input:not([type=search]), textarea, select")) return true;
-    return Boolean(part && [...part.querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue || field.checked !== field.defaultChecked));
+    if (!part || $("select.changed", part)) return Boolean(part);
+    return [...part.querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue || field.checked !== field.defaultChecked);
   };
-  // What a step keeps is taken out of the page and put back, by which some browsers take the focus from it.
+  // What a step or a list keeps is taken out of the page and put back, by which some browsers take the focus from it.
   let focused = null;
   document.addEventListener("htmx:oobBeforeSwap", (event) => {
     const { target } = event.detail;
     if (typing(target)) event.detail.shouldSwap = false;
     else if (target.contains(document.activeElement)) focused = document.activeElement;
   });
-  document.addEventListener("htmx:oobAfterSwap", () => {
+  function focusAgain() {
     if (focused && focused.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
     focused = null;
-  });
-  document.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.detail.elt.hasAttribute("data-live") && typing(event.detail.target)) event.detail.shouldSwap = false;
+  }
+  document.addEventListener("htmx:oobAfterSwap", focusAgain);
+  document.addEventListener("htmx:afterSwap", focusAgain);
+  // Of a list of cards only those in which a person is typing stay as they are. Where one of these is not in the list any
+  // more, all of it stays, and the page says so.
+  function keepCards(detail) {
+    const cards = [...detail.target.querySelectorAll("[data-card]")].filter((card) => typing(card));
+    const id = (card) => `id="${card.id}"`;
+    const keeps = cards.length > 0 && cards.every((card) => detail.serverResponse.includes(id(card)));
+    if (keeps) cards.forEach((card) => { detail.serverResponse = detail.serverResponse.replace(id(card), "$& hx-preserve"); });
+    return keeps;
+  }
+  document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+    if (!detail.shouldSwap || !detail.elt.hasAttribute("data-live")) return;
+    const held = typing(detail.target) && !keepCards(detail), note = $("#held");
+    if (held) detail.shouldSwap = false;
+    else if (detail.target.contains(document.activeElement)) focused = document.activeElement;
+    if (!note || note.hidden === !held) return;
+    note.hidden = !held;
+    note.textContent = held ? note.dataset.text : "";
   });
 
   // A dialog that is refused comes back with an error status, and stays a dialog: the focus goes to what is wrong.
