@@ -50,8 +50,9 @@
   });
 
   // A dialog that is refused comes back with an error status, and stays a dialog: the focus goes to what is wrong.
+  const isRefusedForm = (xhr) => xhr.status >= 400 && xhr.responseText.trimStart().startsWith("<form");
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.detail.xhr.status >= 400 && event.detail.serverResponse.trimStart().startsWith("<form")) {
+    if (isRefusedForm(event.detail.xhr)) {
       event.detail.shouldSwap = true;
       event.detail.isError = false;
     }
@@ -100,6 +101,41 @@
       event.preventDefault();
       dialog.close();
     }
+  });
+
+  // What a person asks for and does not get is said, in the words of the page that the server answers with if it is one
+  // of the desk. Live parts say so by themselves (`heard`).
+  const isOwn = (elt) => !elt.hasAttribute("data-live") && elt.getAttribute("hx-trigger") !== "load";
+  function why(xhr, sends) {
+    const text = $("main h1 + p", new DOMParser().parseFromString(xhr.responseText, "text/html"));
+    if (text && (sends || xhr.status < 500)) return `${text.previousElementSibling.textContent}. ${text.textContent}`;
+    const what = xhr.status ? `The server answered with error ${xhr.status}.` : "No answer came from the server.";
+    return what + (sends ? " What you sent may have been carried out: look before you send it again." : " Nothing was changed. Try again.");
+  }
+  // In an open dialog beside its buttons, since nothing else is reached then.
+  function sayFailure(text, address, name) {
+    $("#failure")?.remove();
+    const note = Object.assign(document.createElement("p"), { id: "failure", className: dialog.open ? "said error" : `toast ${address ? "stays" : ""}` });
+    note.append(text);
+    if (address) {
+      const link = { href: address, target: "_blank", rel: "noopener", className: "link", textContent: name };
+      note.append(" ", Object.assign(document.createElement("a"), link));
+    }
+    if (!dialog.open) return $("#toasts").append(note);
+    note.role = "alert";
+    const buttons = $(".acts", dialog);
+    if (buttons) buttons.before(note);
+    else $("#dialog-body").prepend(note);
+    note.scrollIntoView({ block: "center" });
+  }
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    const { elt, xhr, requestConfig } = event.detail, sends = requestConfig.verb !== "get";
+    if (!isOwn(elt)) return;
+    $("#failure")?.remove();
+    const tell = () => sayFailure(why(xhr, sends), sends && location.href, "Open this page as it is now");
+    // Of an element that a live part has replaced meanwhile the page hears no events.
+    xhr.addEventListener("load", () => { if (xhr.status >= 400 && !isRefusedForm(xhr)) tell(); });
+    for (const name of ["error", "timeout"]) xhr.addEventListener(name, tell);
   });
 
   // The page grew below what the reader looks at.
