@@ -1,13 +1,16 @@
-"""In a real browser: an action that gets no answer, or an error, says so, and whether it may have been carried out."""
+"""In a real browser: an action that gets no answer, or an error, says so, and whether it may have been carried out; and
+where the login has ended, what was typed is kept.
+"""
 
 import re
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, Route, expect
+from django.conf import settings
+from playwright.sync_api import BrowserContext, Locator, Page, Route, expect
 
-from sessions_app.models import Event
+from sessions_app.models import Event, InboxMessage
 from tests import builders
-from tests.browsing import log_in
+from tests.browsing import log_in, log_in_by_the_form
 from tests.test_desk_browser import context  # noqa: F401
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -115,3 +118,94 @@ def test_a_poll_that_fails_is_told_of_in_its_own_line_only(tab):
     tab.context.set_offline(True)
     expect(tab.get_by_role("status").filter(has_text="Connection lost.")).to_be_visible()
     expect(tab.locator("#failure")).to_have_count(0)
+
+
+def end_login(tab: Page) -> None:
+    tab.context.clear_cookies(name=settings.SESSION_COOKIE_NAME)
+
+
+def log_in_in_another_tab(tab: Page, link: Locator) -> None:
+    with tab.context.expect_page() as opened:
+        link.click()
+    other = opened.value
+    other.get_by_label("Name").fill("anna")
+    other.get_by_label("Password").fill("correct horse")
+    other.get_by_role("button", name="Log in").click()
+    expect(other).to_have_url(tab.url)
+    other.close()
+
+
+def test_a_reason_is_kept_where_the_login_has_ended_and_is_sent_after_another_login(tab):
+    session = builders.paused()
+    tab.goto(f"/sessions/{session.pk}/")
+    tab.get_by_role("button", name="Resume…").click()
+    dialog = tab.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill("Lunch is over")
+    end_login(tab)
+    dialog.get_by_role("button", name="Resume").click()
+    said = dialog.get_by_role("alert")
+    expect(said).to_contain_text("Nothing was sent: your login has ended.")
+    log_in_in_another_tab(tab, said.get_by_role("link", name="Log in in a new tab"))
+    expect(dialog.get_by_label("Reason")).to_have_value("Lunch is over")
+    dialog.get_by_role("button", name="Resume").click()
+    expect(tab.locator(".toast")).to_contain_text("Resumed.")
+    assert Event.objects.filter(session=session, reason="Lunch is over").count() == 1
+
+
+def test_a_message_is_kept_where_the_login_has_ended_and_is_sent_once_after_another_login(tab):
+    session = builders.done()
+    tab.goto(f"/sessions/{session.pk}/")
+    message = tab.get_by_label("Message to the agent")
+    message.fill("And my wing mirror?")
+    end_login(tab)
+    tab.get_by_role("button", name="Send").click()
+    said = tab.get_by_role("status").filter(has_text="Nothing was sent: your login has ended.")
+    expect(said).to_be_visible()
+    expect(message).to_have_value("And my wing mirror?")
+    log_in_in_another_tab(tab, said.get_by_role("link", name="Log in in a new tab"))
+    tab.get_by_role("button", name="Send").click()
+    expect(tab.locator("#inbox")).to_contain_text("And my wing mirror?")
+    expect(message).to_have_value("")
+    assert InboxMessage.objects.filter(session=session).count() == 1
+
+
+def test_a_poll_does_not_leave_the_page_while_something_is_typed(tab):
+    session = builders.running()
+    tab.goto(f"/sessions/{session.pk}/")
+    message = tab.get_by_label("Message to the agent")
+    message.fill("And my wing mirror?")
+    end_login(tab)
+    said = tab.get_by_role("status").filter(has_text="Your login has ended")
+    expect(said).to_be_visible()
+    log_in_in_another_tab(tab, said.get_by_role("link", name="Log in in a new tab"))
+    expect(tab.get_by_role("status").filter(has_text="Reconnected.")).to_be_visible()
+    expect(message).to_have_value("And my wing mirror?")
+    # Without it, the page leads to the login, as a link does.
+    message.fill("")
+    message.blur()
+    end_login(tab)
+    expect(tab).to_have_url(re.compile(r"/login/[?]next=/sessions/"))
+
+
+def test_a_page_of_another_user_decides_nothing(tab):
+    session = builders.waiting_for_approval()
+    tab.goto("/inbox/")
+    end_login(tab)
+    builders.user("operator", "ben")
+    log_in_by_the_form(tab.context, "ben")
+    events = Event.objects.filter(session=session).count()
+    tab.get_by_role("button", name="Approve").click()
+    said = tab.get_by_role("status").filter(has_text="Nothing was changed. You are logged in as ben now")
+    expect(said).to_be_visible()
+    assert Event.objects.filter(session=session).count() == events
+
+
+def test_without_javascript_the_form_of_the_login_says_that_nothing_was_sent(browser, live_server):
+    made = browser.new_context(base_url=live_server.url, java_script_enabled=False)
+    tab = log_in(made)
+    tab.goto(f"/sessions/{builders.done().pk}/")
+    tab.get_by_label("Message to the agent").fill("And my wing mirror?")
+    end_login(tab)
+    tab.get_by_role("button", name="Send").click()
+    expect(tab.get_by_role("alert")).to_contain_text("Nothing was sent: your login had ended.")
+    made.close()

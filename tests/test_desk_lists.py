@@ -469,6 +469,21 @@ def test_a_poll_after_the_login_ended_leads_to_the_login(client):
     assert answer["HX-Redirect"] == "/login/?next=/%3Fqueue%3Dpaused"
 
 
+def test_the_login_says_that_a_form_was_not_sent(client):
+    answer = client.post("/start/", {"message": "Hello"}, follow=True)
+    assert "Nothing was sent: your login had ended." in answer.content.decode()
+    answer = client.get("/start/", follow=True)
+    assert "Nothing was sent" not in answer.content.decode()
+
+
+def test_a_page_that_another_user_opened_sends_nothing(client):
+    other = builders.user("operator", "berta")
+    client.force_login(builders.user("operator", "anna"))
+    answer = client.post("/start/", {"message": "Hello"}, headers={"Desk-User": str(other.pk)})
+    assert answer.status_code == 403
+    assert "You are logged in as anna now" in answer.content.decode()
+
+
 @pytest.mark.slow
 def test_logging_in_and_out(client):
     builders.user("operator", "berta")

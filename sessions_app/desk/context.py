@@ -59,7 +59,16 @@ def staff_page(
                     f"{current.path}?{current.query}" if current.query else current.path
                 )
                 return HttpResponseClientRedirect(login.url)
-            return redirect_to_login(request.get_full_path())
+            redirect = redirect_to_login(request.get_full_path())
+            if request.method == "POST":
+                redirect["Location"] += "&unsent"  # the form of the login says so
+            return redirect
+        # A page sends the token of whoever has logged in since, in another tab, and says whose page it is.
+        if request.headers.get("Desk-User", str(request.user.pk)) != str(request.user.pk):
+            name = request.user.get_username()
+            text = f"You are logged in as {name} now, and this page was opened by somebody else. Reload it."
+            values = {"title": "Nothing was changed", "text": text}
+            return render_page(request, "desk/problem.html", values, status=403)
         if lacking := Actor.of(request.user).lacks(StaffPermission.VIEW):
             text = f"{lacking} Ask an administrator for it."
             return render_page(

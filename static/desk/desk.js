@@ -11,11 +11,12 @@
   });
 
   // A part of the page in which a person is typing is not replaced.
+  const isChanged = (field) => (/^(checkbox|radio)$/.test(field.type) ? field.checked !== field.defaultChecked : field.value !== field.defaultValue);
   const typing = (part) => {
     const held = part && part.contains(document.activeElement) && document.activeElement;
     if (held && held.matches("input:not([type=search]), textarea, select")) return true;
     if (!part || $("select.changed", part)) return Boolean(part);
-    return [...part.querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue || field.checked !== field.defaultChecked);
+    return [...part.querySelectorAll("input[name], textarea")].some(isChanged);
   };
   // What a step or a list keeps is taken out of the page and put back, by which some browsers take the focus from it.
   let focused = null;
@@ -85,10 +86,37 @@
     if (history.state && history.state.formId) formId().value = history.state.formId;
   }
 
+  // Where the login has ended, the server leads to the form of the login. The page stays as long as it holds what a person
+  // has typed, or wants to send: they log in in another tab.
+  function loginOf(xhr) {
+    const target = xhr.getResponseHeader("HX-Redirect");
+    return target && new URL(target, location).pathname === document.body.dataset.login ? target : "";
+  }
+  const stays = (verb) => verb !== "get" || typing(document.body);
+  document.addEventListener("htmx:beforeOnLoad", (event) => {
+    const { xhr, requestConfig } = event.detail;
+    if (loginOf(xhr) && stays(requestConfig.verb)) event.preventDefault();
+  });
+  // That login has another token; for the server to see whether it is one of the same user, it is told whose page this is.
+  document.addEventListener("htmx:configRequest", ({ detail }) => {
+    if (detail.verb === "get") return;
+    const token = /(?:^|; )csrftoken=([^;]+)/.exec(document.cookie);
+    if (token) detail.parameters.csrfmiddlewaretoken = token[1];
+    detail.headers["Desk-User"] = document.body.dataset.user;
+  });
+  const LOG_IN = "Log in in a new tab";
+  function inNewTab(address, name) {
+    const link = { href: address, target: "_blank", rel: "noopener", className: "link", textContent: name };
+    return Object.assign(document.createElement("a"), link);
+  }
+
   // A dialog that loads its page anew does not take the message that is being typed there.
   const say = $("#say-text"), SAID = "said";
   document.addEventListener("htmx:beforeOnLoad", ({ detail }) => {
     const target = detail.xhr.getResponseHeader("HX-Redirect");
+    // Unless it is what has just been sent.
+    const isSent = target && !loginOf(detail.xhr);
+    if (say && isSent && detail.requestConfig.path === say.form.getAttribute("action")) say.value = "";
     if (!say || !say.value || !target || new URL(target, location).pathname !== location.pathname) return;
     sessionStorage.setItem(SAID, JSON.stringify([location.pathname, say.value]));
   });
@@ -117,10 +145,7 @@
     $("#failure")?.remove();
     const note = Object.assign(document.createElement("p"), { id: "failure", className: dialog.open ? "said error" : `toast ${address ? "stays" : ""}` });
     note.append(text);
-    if (address) {
-      const link = { href: address, target: "_blank", rel: "noopener", className: "link", textContent: name };
-      note.append(" ", Object.assign(document.createElement("a"), link));
-    }
+    if (address) note.append(" ", inNewTab(address, name));
     if (!dialog.open) return $("#toasts").append(note);
     note.role = "alert";
     const buttons = $(".acts", dialog);
@@ -133,8 +158,12 @@
     if (!isOwn(elt)) return;
     $("#failure")?.remove();
     const tell = () => sayFailure(why(xhr, sends), sends && location.href, "Open this page as it is now");
+    const ended = `Nothing was ${sends ? "sent" : "opened"}: your login has ended. What you typed is kept here. Log in again, then come back and try again.`;
     // Of an element that a live part has replaced meanwhile the page hears no events.
-    xhr.addEventListener("load", () => { if (xhr.status >= 400 && !isRefusedForm(xhr)) tell(); });
+    xhr.addEventListener("load", () => {
+      if (loginOf(xhr)) return stays(requestConfig.verb) && sayFailure(ended, loginOf(xhr), LOG_IN);
+      if (xhr.status >= 400 && !isRefusedForm(xhr)) tell();
+    });
     for (const name of ["error", "timeout"]) xhr.addEventListener(name, tell);
   });
 
@@ -158,24 +187,26 @@
 
   // A live page says when it no longer hears of changes, and when it does again.
   const connection = $("#connection");
-  let lost = false;
-  function heard(now) {
-    if (!connection || now === !lost) return;
-    lost = !now;
+  let lost = "";
+  function heard(why, login) {
+    if (!connection || why === lost) return;
+    lost = why;
     connection.hidden = false;
-    connection.classList.toggle("error", lost);
+    connection.classList.toggle("error", Boolean(lost));
     connection.classList.toggle("done", !lost);
-    connection.textContent = lost ? connection.dataset.lost : connection.dataset.back;
+    connection.textContent = connection.dataset[lost || "back"];
+    if (login) connection.append(" ", inNewTab(login, LOG_IN));
     if (!lost) setTimeout(() => { connection.hidden = !lost; }, 4000);
   }
+  const hear = (xhr) => heard(loginOf(xhr) ? "ended" : xhr.status < 500 ? "" : "lost", loginOf(xhr));
   const isLive = (event) => event.detail.elt.hasAttribute("data-live");
-  document.addEventListener("htmx:sendError", (event) => { if (isLive(event)) heard(false); });
-  document.addEventListener("htmx:timeout", (event) => { if (isLive(event)) heard(false); });
+  document.addEventListener("htmx:sendError", (event) => { if (isLive(event)) heard("lost"); });
+  document.addEventListener("htmx:timeout", (event) => { if (isLive(event)) heard("lost"); });
   // An answer that takes the place of the element that asked is told of only before it does.
   for (const name of ["htmx:beforeSwap", "htmx:afterOnLoad"]) {
-    document.addEventListener(name, (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
+    document.addEventListener(name, (event) => { if (isLive(event)) hear(event.detail.xhr); });
   }
-  document.addEventListener("htmx:responseError", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
+  document.addEventListener("htmx:responseError", (event) => { if (isLive(event)) hear(event.detail.xhr); });
 
   // Where the server offers it, a page of a session is told that there is news, and only then asks. Each keep-alive of
   // the stream carries the number of the session's last change, whether its worker is lost, and who else has it open;
