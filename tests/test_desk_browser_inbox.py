@@ -273,6 +273,9 @@ def test_the_dialog_of_a_call_in_doubt_says_what_the_chosen_outcome_does_and_its
     dialog.get_by_role("button", name="Record result").click()
     expect(dialog.get_by_label("Result", exact=True)).to_be_focused()
     expect(dialog.get_by_role("button", name="Record result")).to_be_visible()
+    dialog.get_by_label("Skip").check()
+    expect(dialog.get_by_label("Result", exact=True)).to_be_hidden()
+    expect(dialog.locator(".for-result .error")).to_be_hidden()
 
 
 @pytest.mark.parametrize("action", ["Approve", "Reject…"])

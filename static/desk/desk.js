@@ -369,7 +369,12 @@
     const name = chosen && $(`[data-if-${CSS.escape(chosen.value)}]`, form);
     if (name) name.textContent = name.getAttribute(`data-if-${chosen.value}`);
   }
-  document.addEventListener("change", (event) => { if (event.target.name === "decision") nameButton(event.target.form); });
+  document.addEventListener("change", ({ target }) => {
+    if (target.name !== "decision") return;
+    nameButton(target.form);
+    // What was wrong with the text of the outcome that was chosen before is wrong no more.
+    target.form.querySelectorAll(":is(.for-result, .for-message).wrong").forEach((field) => field.classList.remove("wrong"));
+  });
   document.addEventListener("htmx:load", (event) => { const form = event.detail.elt.closest("form.dialog") || $("form.dialog", event.detail.elt); if (form) nameButton(form); });
   document.querySelectorAll("form.dialog").forEach(nameButton);
 
