@@ -375,7 +375,9 @@ def test_what_cannot_work_is_refused_at_registration() -> None:
     for options, why in (
         ({"min_similarity": 0}, "min_similarity must be above 0 and at most 1, not 0"),
         ({"min_similarity": 1.1}, "min_similarity must be above 0 and at most 1, not 1.1"),
-        ({"ttl": 0}, "ttl must be more than 0 seconds, not 0"),
+        ({"ttl": 0}, "ttl must be more than 0 seconds and at most ten years"),
+        ({"ttl": float("inf")}, "ttl must be more than 0 seconds and at most ten years"),
+        ({"ttl": 1e15}, "ttl must be more than 0 seconds and at most ten years"),
     ):
         with pytest.raises(ValueError, match=why):
             SemanticCache(**options)

@@ -22,6 +22,7 @@ from agentstate.durable.cache import MemoryToolCache, cache_key
 from agentstate.durable.long_term_tools import long_term_tools
 from agentstate.durable.registry import AgentBuildFailed
 from agentstate.durable.run import Options, run
+from agentstate.durations import LONGEST_SECONDS
 from agentstate.journals import MemoryJournal
 from agentstate.names import STAFF_NOTE
 from sessions_app import actions
@@ -606,11 +607,29 @@ def test_calls_beside_one_that_takes_too_long_keep_their_results(
 
 
 @pytest.mark.parametrize("name", ["approval_ttl", "cache_ttl", "timeout"])
-@pytest.mark.parametrize("value", [0, -1, float("nan")])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), 1e10, 10**20])
 def test_an_invalid_time_is_refused(name: str, value: float) -> None:
+    """One that no clock can add would fail in the run: a `timeout` after the effect."""
     options: dict[str, Any] = {name: value}
-    with pytest.raises(ValueError, match=f"{name} must be more than 0 seconds"):
+    with pytest.raises(ValueError, match=f"{name} must be more than 0 seconds and at most ten years"):
         ToolPolicy(**options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["approval_ttl", "cache_ttl", "timeout"])
+def test_a_run_can_keep_the_longest_time(desk: Desk, name: str) -> None:
+    options: dict[str, Any] = {name: LONGEST_SECONDS}
+    desk.agent(
+        looking(("look", "a")), policies={"look": ToolPolicy(approval=name == "approval_ttl", **options)}
+    )
+    session = desk.run(desk.start())
+    if name == "approval_ttl":
+        assert session.waiting_for == WaitingFor.APPROVAL
+        [expires_at] = Approval.objects.values_list("expires_at", flat=True)
+        assert expires_at is not None
+        assert expires_at > timezone.now() + timedelta(days=3649)
+    else:
+        assert session.phase == Phase.DONE
 
 
 def test_the_tools_of_an_agent_that_a_tool_runs_have_the_key_of_that_one_call() -> None:

@@ -11,6 +11,8 @@ from hashlib import sha256
 from string import Formatter
 from typing import Any
 
+from agentstate import durations
+
 Arguments = Mapping[str, Any]
 # How an argument is shown: an amount in a currency (ISO 4217), a date, or as it is.
 _FORMAT = re.compile(r"money:[A-Z]{3}|date|text")
@@ -69,8 +71,8 @@ class ToolPolicy:
     :param formats: How arguments are shown in the summary: ``{"amount": "money:EUR", "due": "date"}``. The tool's
         schema, which the model reads, does not change.
     :raises TypeError: for a value of another type than that of its field.
-    :raises ValueError: for a time that is not positive, a cache for redacted results, an identity that is not a tuple
-        of names, a summary with anything but names in its braces, or an unknown format.
+    :raises ValueError: for a time that is not positive or longer than ten years, a cache for redacted results, an
+        identity that is not a tuple of names, a summary with anything but names in its braces, or an unknown format.
 
     A call of a tool that has an `effect`, an `identity` or an `approval` needs a person's approval while the tool has
     taken effect where the session's history does not show it: see `effect_scope`.
@@ -95,9 +97,9 @@ class ToolPolicy:
                     raise TypeError(f"ToolPolicy: {name} must be {what}, not {value!r}.")
         for name in ("approval_ttl", "cache_ttl", "timeout"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is not None and not durations.is_duration(value):
                 raise ValueError(
-                    f"ToolPolicy: {name} must be more than 0 seconds, not {value!r}. Leave it out for none."
+                    f"ToolPolicy: {name} must be {durations.WITHIN}, not {value!r}. Leave it out for none."
                 )
 
         if self.redacted and self.cache_ttl is not None:

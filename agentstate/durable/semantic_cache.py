@@ -8,6 +8,8 @@ Which questions may be answered from it is said in `agentstate.durable.semantic_
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from agentstate import durations
+
 Json = Any
 
 
@@ -19,7 +21,8 @@ class SemanticCache:
         value is depends on the embedder.
     :param ttl: Seconds for which a reply may be used.
     :raises TypeError: for what is no number.
-    :raises ValueError: for a similarity that is not above 0 and at most 1, and for a time that is not positive.
+    :raises ValueError: for a similarity that is not above 0 and at most 1, and for a time that is not positive or
+        longer than ten years.
     """
 
     min_similarity: float = 0.95
@@ -34,8 +37,8 @@ class SemanticCache:
             raise ValueError(
                 f"SemanticCache: min_similarity must be above 0 and at most 1, not {self.min_similarity!r}."
             )
-        if not self.ttl > 0:
-            raise ValueError(f"SemanticCache: ttl must be more than 0 seconds, not {self.ttl!r}.")
+        if not durations.is_duration(self.ttl):
+            raise ValueError(f"SemanticCache: ttl must be {durations.WITHIN}, not {self.ttl!r}.")
 
     def to_dict(self) -> dict[str, float]:
         """As plain JSON, for the desk."""

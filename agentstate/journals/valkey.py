@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from typing import Any, Self, cast
 from uuid import uuid4
 
+from agentstate import durations
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.records import Snapshot
 from agentstate.journals import derived, layout
@@ -71,17 +72,17 @@ class ValkeySessions:
 
     :param server: Its URL, or a client of the package redis.
     :param ttl: Seconds for which a session that has ended is kept; None for ever.
-    :raises ValueError: for a `ttl` that is not above 0.
+    :raises ValueError: for a `ttl` that is not above 0, or longer than ten years.
     :raises JournalServerError: if the server cannot be reached; and whatever opens or reads a session later does.
 
     Warns where the server may lose what it has confirmed: a journal needs `appendonly yes` and `appendfsync always`.
     """
 
     def __init__(self, server: "str | redis.Redis", *, ttl: float | None = layout.KEPT_SECONDS) -> None:
-        if ttl is not None and not (_is_number(ttl) and 0.001 <= ttl < math.inf):
+        if ttl is not None and not (_is_number(ttl) and 0.001 <= ttl <= durations.LONGEST_SECONDS):
             raise ValueError(
                 f"The ttl is not {ttl!r}: it is for how long a session that has ended is kept, a number of seconds "
-                "above 0, or None to keep it for ever."
+                "above 0 and at most ten years (315,360,000), or None to keep it for ever."
             )
         if isinstance(server, str):
             server = redis.Redis.from_url(server, socket_connect_timeout=5, socket_timeout=30)
