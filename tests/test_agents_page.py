@@ -132,6 +132,28 @@ def test_tools_that_are_not_listed_yet_are_said(operator: Client) -> None:
     assert "The tools of its toolsets appear after its first run." in answer
 
 
+ENDLESS = {"$type": "float", "value": "inf"}
+
+
+def timed(seconds: Any) -> dict[str, Any]:
+    return {"name": "look_up", "parameters": {}, "policy": {"timeout": seconds, "cache_ttl": seconds}}
+
+
+def test_an_endless_time_that_an_earlier_version_stored_is_shown(operator: Client) -> None:
+    builders.agent(
+        tools=[timed(ENDLESS)], options={"semantic_cache": {"min_similarity": 0.9, "ttl": ENDLESS}}
+    )
+    answer = text_of(operator.get("/agents/claims/"))
+    assert "cached for ∞ timeout ∞" in answer
+    assert "a similarity of at least 0.9, for ∞" in answer
+
+
+def test_a_time_of_an_agent_whose_name_is_hidden_is_hidden(operator: Client, settings: Any) -> None:
+    settings.AGENTSTATE_MASK_KEYS = ["ttl"]
+    builders.agent(options={"semantic_cache": {"min_similarity": 0.9, "ttl": 60}})
+    assert "a similarity of at least 0.9, for ••••" in text_of(operator.get("/agents/claims/"))
+
+
 @pytest.mark.parametrize(
     "options, said", [({"run_async": True}, True), ({"run_async": False}, False), (None, False)]
 )

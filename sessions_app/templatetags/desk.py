@@ -18,8 +18,11 @@ register = template.Library()
 
 
 @register.filter
-def duration(seconds: float | None) -> str:
-    return wording.duration(seconds)
+def duration(seconds: Any) -> str:
+    """``11.2 s``. A time of a published agent may be hidden, or endless, which an earlier version stored with a tag."""
+    if isinstance(seconds, str):
+        return seconds
+    return "∞" if isinstance(seconds, dict) else wording.duration(seconds)
 
 
 @register.simple_tag
