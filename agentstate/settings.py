@@ -9,10 +9,9 @@ import logging
 import os
 import secrets
 import tempfile
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 # Haystack reads it when it is imported, wherever that happens first.
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "false")
@@ -20,17 +19,14 @@ os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "false")
 import dj_database_url
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
-from environs import Env, EnvError
+from environs import EnvError
 
+from agentstate.environment import context_windows, count, env, names, patterns, prices, redis_url, seconds
 from agentstate.installation import IS_CLONE, data_folder, shared_folder
 from agentstate.postgresql.limits import lock_limits
-from agentstate.prices import Price, read_prices
 from agentstate.sqlite_file import OwnersConnection
 
 BASE_DIR = data_folder()
-
-env = Env()
-Default = TypeVar("Default", bound=int | None)
 
 
 def _secret_key(file: Path) -> str:
@@ -50,71 +46,6 @@ def _secret_key(file: Path) -> str:
         raise ImproperlyConfigured(
             f"SECRET_KEY is not set, and none can be stored in {file}: {error}."
         ) from error
-
-
-def _names(name: str, default: Sequence[str] = ()) -> list[str]:
-    """Entries separated by commas; empty ones are left out."""
-    return [entry for entry in env.list(name, list(default), subcast=str.strip) if entry]
-
-
-def _seconds(name: str, default: float, *, or_none: bool = False) -> float:
-    value: float = env.float(name, default)
-    if value < 0 or (value == 0 and not or_none):
-        least = "from" if or_none else "above"
-        raise ImproperlyConfigured(f"{name} must be a number of seconds {least} 0, not {value:g}.")
-    return value
-
-
-def _context_windows() -> dict[str, int]:
-    """Tokens by agent key; "" stands for every other agent."""
-    windows = {}
-    for entry in _names("AGENTSTATE_CONTEXT_WINDOW"):
-        agent, _, tokens = entry.rpartition("=")
-        if not tokens.strip().isdecimal() or int(tokens) == 0:
-            raise ImproperlyConfigured(
-                f"AGENTSTATE_CONTEXT_WINDOW must be a number of tokens, or AGENT=TOKENS for one agent, not {entry!r}."
-            )
-        windows[agent.strip()] = int(tokens)
-    return windows
-
-
-def _prices() -> dict[str, Price]:
-    try:
-        return read_prices(_names("AGENTSTATE_PRICES"))
-    except ValueError as error:
-        raise ImproperlyConfigured(f"AGENTSTATE_PRICES: {error}") from error
-
-
-def _patterns(name: str) -> list[str]:
-    """Regular expressions, one per line."""
-    from sessions_app.access.hiding.patterns import HiddenPattern, PatternError
-
-    lines: list[str] = env.list(name, [], subcast=lambda line: line.rstrip("\r"), delimiter="\n")
-    patterns = [line for line in lines if line.strip()]
-    for pattern in patterns:
-        try:
-            HiddenPattern(pattern)
-        except PatternError as error:
-            raise ImproperlyConfigured(f"{name}: {error} Write one per line.") from error
-    return patterns
-
-
-def _redis_url(name: str, default: str = "") -> str:
-    url: str = env.str(name, "") or default
-    if url and not url.startswith(("redis://", "rediss://")):
-        raise ImproperlyConfigured(
-            f"{name} must begin with redis:// or rediss://, unlike {url.partition(':')[0]}:."
-        )
-    return url
-
-
-def _count(name: str, default: Default, *, least: int) -> int | Default:
-    number: int | None = env.int(name, None)
-    if number is None:
-        return default
-    if number < least:
-        raise ImproperlyConfigured(f"{name} must be at least {least}, not {number}.")
-    return number
 
 
 def _database(lease_seconds: float, connections: int) -> dict[str, Any]:
@@ -153,37 +84,37 @@ try:
     # Whether browsers connect over TLS; `manage.py up` serves plain HTTP unless this says that a proxy adds TLS.
     HTTPS: bool | None = env.bool("HTTPS", None)
     # Whose X-Forwarded-Proto and X-Forwarded-For are believed: without a proxy, anybody can send them.
-    TRUSTED_PROXIES = _count("TRUSTED_PROXIES", None, least=0)
-    ALLOWED_HOSTS = _names("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
-    CSRF_TRUSTED_ORIGINS = _names("CSRF_TRUSTED_ORIGINS")
-    REDIS_URL = _redis_url("REDIS_URL")
+    TRUSTED_PROXIES = count("TRUSTED_PROXIES", None, least=0)
+    ALLOWED_HOSTS = names("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+    CSRF_TRUSTED_ORIGINS = names("CSRF_TRUSTED_ORIGINS")
+    REDIS_URL = redis_url("REDIS_URL")
     LOG_LEVEL = env.log_level("LOG_LEVEL", logging.INFO)
-    SECURE_HSTS_SECONDS = _count("SECURE_HSTS_SECONDS", 3600 * 24 * 365, least=0)
+    SECURE_HSTS_SECONDS = count("SECURE_HSTS_SECONDS", 3600 * 24 * 365, least=0)
 
-    AGENTSTATE_AGENTS = _names("AGENTSTATE_AGENTS", ["agentstate.demo.agents"])
-    AGENTSTATE_MAX_ATTEMPTS = _count("AGENTSTATE_MAX_ATTEMPTS", 5, least=1)
-    AGENTSTATE_LEASE_SECONDS = _seconds("AGENTSTATE_LEASE_SECONDS", 12)
-    AGENTSTATE_CONNECTIONS = _count("AGENTSTATE_CONNECTIONS", 10, least=0)
-    AGENTSTATE_PROCESSES = _count("AGENTSTATE_PROCESSES", None, least=1)
+    AGENTSTATE_AGENTS = names("AGENTSTATE_AGENTS", ["agentstate.demo.agents"])
+    AGENTSTATE_MAX_ATTEMPTS = count("AGENTSTATE_MAX_ATTEMPTS", 5, least=1)
+    AGENTSTATE_LEASE_SECONDS = seconds("AGENTSTATE_LEASE_SECONDS", 12)
+    AGENTSTATE_CONNECTIONS = count("AGENTSTATE_CONNECTIONS", 10, least=0)
+    AGENTSTATE_PROCESSES = count("AGENTSTATE_PROCESSES", None, least=1)
     DATABASES = {"default": _database(AGENTSTATE_LEASE_SECONDS, AGENTSTATE_CONNECTIONS)}
-    AGENTSTATE_HEARTBEAT_SECONDS = _seconds("AGENTSTATE_HEARTBEAT_SECONDS", 5)
-    AGENTSTATE_SWEEP_SECONDS = _seconds("AGENTSTATE_SWEEP_SECONDS", 5)
-    AGENTSTATE_SLICE_SECONDS = _seconds("AGENTSTATE_SLICE_SECONDS", 20)
-    AGENTSTATE_RESERVED_THREADS = _count("AGENTSTATE_RESERVED_THREADS", 2, least=0)
-    AGENTSTATE_KEEP_MB = _count("AGENTSTATE_KEEP_MB", 32, least=0)
-    AGENTSTATE_RETRY_SECONDS = _seconds("AGENTSTATE_RETRY_SECONDS", 2)
-    AGENTSTATE_CONTEXT_WINDOW = _context_windows()
-    AGENTSTATE_PRICES = _prices()
+    AGENTSTATE_HEARTBEAT_SECONDS = seconds("AGENTSTATE_HEARTBEAT_SECONDS", 5)
+    AGENTSTATE_SWEEP_SECONDS = seconds("AGENTSTATE_SWEEP_SECONDS", 5)
+    AGENTSTATE_SLICE_SECONDS = seconds("AGENTSTATE_SLICE_SECONDS", 20)
+    AGENTSTATE_RESERVED_THREADS = count("AGENTSTATE_RESERVED_THREADS", 2, least=0)
+    AGENTSTATE_KEEP_MB = count("AGENTSTATE_KEEP_MB", 32, least=0)
+    AGENTSTATE_RETRY_SECONDS = seconds("AGENTSTATE_RETRY_SECONDS", 2)
+    AGENTSTATE_CONTEXT_WINDOW = context_windows()
+    AGENTSTATE_PRICES = prices()
     AGENTSTATE_CURRENCY: str = env.str("AGENTSTATE_CURRENCY", "USD")
-    AGENTSTATE_MIRROR_URL = _redis_url("AGENTSTATE_MIRROR_URL", REDIS_URL)
+    AGENTSTATE_MIRROR_URL = redis_url("AGENTSTATE_MIRROR_URL", REDIS_URL)
     AGENTSTATE_MIRROR: bool = env.bool("AGENTSTATE_MIRROR", True) and bool(AGENTSTATE_MIRROR_URL)
-    AGENTSTATE_MIRROR_SECONDS = _seconds("AGENTSTATE_MIRROR_SECONDS", 24 * 60 * 60)
-    AGENTSTATE_STREAMS = _count("AGENTSTATE_STREAMS", 500, least=0)
-    AGENTSTATE_MASK_KEYS = _names("AGENTSTATE_MASK_KEYS")
-    AGENTSTATE_MASK_PATTERNS = _patterns("AGENTSTATE_MASK_PATTERNS")
+    AGENTSTATE_MIRROR_SECONDS = seconds("AGENTSTATE_MIRROR_SECONDS", 24 * 60 * 60)
+    AGENTSTATE_STREAMS = count("AGENTSTATE_STREAMS", 500, least=0)
+    AGENTSTATE_MASK_KEYS = names("AGENTSTATE_MASK_KEYS")
+    AGENTSTATE_MASK_PATTERNS = patterns("AGENTSTATE_MASK_PATTERNS")
     if env.str("AGENTSTATE_DEMO_DELAY", ""):
         # The demo, which does without Django, reads it each time that it waits.
-        _seconds("AGENTSTATE_DEMO_DELAY", 0, or_none=True)
+        seconds("AGENTSTATE_DEMO_DELAY", 0, or_none=True)
 except EnvError as error:
     raise ImproperlyConfigured(str(error)) from error
 
