@@ -1,12 +1,15 @@
 """How the settings read the environment. An invalid value is refused with a sentence that says what to do."""
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 from environs import Env
 
 from agentstate.prices import Price, read_prices
+
+DAY: Final = 24 * 60 * 60
 
 env = Env()
 Default = TypeVar("Default", bound=int | None)
@@ -17,11 +20,13 @@ def names(name: str, default: Sequence[str] = ()) -> list[str]:
     return [entry for entry in env.list(name, list(default), subcast=str.strip) if entry]
 
 
-def seconds(name: str, default: float, *, or_none: bool = False) -> float:
+def seconds(name: str, default: float, *, or_none: bool = False, most: float = DAY) -> float:
     value: float = env.float(name, default)
     if value < 0 or (value == 0 and not or_none):
         least = "from" if or_none else "above"
         raise ImproperlyConfigured(f"{name} must be a number of seconds {least} 0, not {value:g}.")
+    if value > most:
+        raise ImproperlyConfigured(f"{name} must be at most {most:,} seconds, not {value:g}.")
     return value
 
 
@@ -65,7 +70,19 @@ def redis_url(name: str, default: str = "") -> str:
         raise ImproperlyConfigured(
             f"{name} must begin with redis:// or rediss://, unlike {url.partition(':')[0]}:."
         )
+    check_port(name, url)
     return url
+
+
+def check_port(name: str, url: str) -> None:
+    """:raises ImproperlyConfigured: for an address with a wrong port. The sentence shows nothing of a password."""
+    try:
+        _ = urlsplit(url).port
+    except ValueError:
+        raise ImproperlyConfigured(
+            f"{name}: behind the host and a colon stands no port from 1 to 65535. If there is one, a character of the "
+            "user's name or password has to be encoded: / as %2F, # as %23, ? as %3F, [ as %5B."
+        ) from None
 
 
 def count(name: str, default: Default, *, least: int) -> int | Default:

@@ -21,7 +21,19 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from environs import EnvError
 
-from agentstate.environment import context_windows, count, env, names, patterns, prices, redis_url, seconds
+from agentstate.durations import LONGEST_SECONDS
+from agentstate.environment import (
+    DAY,
+    check_port,
+    context_windows,
+    count,
+    env,
+    names,
+    patterns,
+    prices,
+    redis_url,
+    seconds,
+)
 from agentstate.installation import IS_CLONE, data_folder, shared_folder
 from agentstate.postgresql.limits import lock_limits
 from agentstate.sqlite_file import OwnersConnection
@@ -54,6 +66,8 @@ def _database(lease_seconds: float, connections: int) -> dict[str, Any]:
         raise ImproperlyConfigured(
             "DATABASE_URL must begin with sqlite:/// or postgres://, the supported databases."
         )
+    if not url.startswith("sqlite:"):
+        check_port("DATABASE_URL", url)
     database: dict[str, Any] = {**dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True)}
     if url.startswith("sqlite:"):
         database["ENGINE"] = "agentstate.sqlite"
@@ -108,7 +122,7 @@ try:
     AGENTSTATE_CURRENCY: str = env.str("AGENTSTATE_CURRENCY", "USD")
     AGENTSTATE_MIRROR_URL = redis_url("AGENTSTATE_MIRROR_URL", REDIS_URL)
     AGENTSTATE_MIRROR: bool = env.bool("AGENTSTATE_MIRROR", True) and bool(AGENTSTATE_MIRROR_URL)
-    AGENTSTATE_MIRROR_SECONDS = seconds("AGENTSTATE_MIRROR_SECONDS", 24 * 60 * 60)
+    AGENTSTATE_MIRROR_SECONDS = seconds("AGENTSTATE_MIRROR_SECONDS", DAY, most=LONGEST_SECONDS)
     AGENTSTATE_STREAMS = count("AGENTSTATE_STREAMS", 500, least=0)
     AGENTSTATE_MASK_KEYS = names("AGENTSTATE_MASK_KEYS")
     AGENTSTATE_MASK_PATTERNS = patterns("AGENTSTATE_MASK_PATTERNS")

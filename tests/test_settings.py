@@ -3,6 +3,7 @@
 import runpy
 import shutil
 import stat
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -90,12 +91,51 @@ def load(monkeypatch, tmp_path):
         ({"DATABASE_URL": "mysql://x"}, "DATABASE_URL must begin with"),
         ({"DATABASE_URL": "postgres://host/name?connections=4"}, "Set AGENTSTATE_CONNECTIONS instead"),
         ({"REDIS_URL": "localhost:6379"}, "REDIS_URL must begin with redis:// or rediss://"),
+        *(
+            (
+                {f"AGENTSTATE_{name}_SECONDS": text},
+                f"AGENTSTATE_{name}_SECONDS must be at most 86,400 seconds",
+            )
+            for name, text in (
+                ("SWEEP", "1e10"),
+                ("LEASE", "1e12"),
+                ("HEARTBEAT", "1e12"),
+                ("SLICE", "86401"),
+                ("RETRY", "1e30"),
+            )
+        ),
+        (
+            {"AGENTSTATE_MIRROR_SECONDS": "1e20"},
+            "AGENTSTATE_MIRROR_SECONDS must be at most 315,360,000 seconds, not 1e+20.",
+        ),
+        ({"AGENTSTATE_DEMO_DELAY": "1e20"}, "AGENTSTATE_DEMO_DELAY must be at most 86,400 seconds"),
+        *(
+            ({name: url}, f"{name}: behind the host and a colon stands no port from 1 to 65535.")
+            for name, url in (
+                ("REDIS_URL", "redis://localhost:70000"),
+                ("AGENTSTATE_MIRROR_URL", "rediss://localhost:six/1"),
+                ("REDIS_URL", "redis://[::1"),
+                ("DATABASE_URL", "postgres://u:p@host:99999/x"),
+                ("DATABASE_URL", "postgres://u:pass#word@host/x"),
+            )
+        ),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_by_name(load, env, sentence):
     with pytest.raises(ImproperlyConfigured) as refused:
         load(**env)
     assert sentence in str(refused.value)
+
+
+def test_the_address_of_a_database_in_memory_has_no_port(load):
+    assert load(DATABASE_URL="sqlite://:memory:")["DATABASES"]["default"]["NAME"] == ":memory:"
+
+
+def test_an_address_that_is_refused_is_not_shown_with_its_password(load):
+    url = "postgres://anna:sesame#1@host/x"
+    with pytest.raises(ImproperlyConfigured) as refused:
+        load(DATABASE_URL=url)
+    assert "sesame" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_a_number_that_is_not_set_is_none_or_its_default(load, monkeypatch):
