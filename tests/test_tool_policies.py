@@ -497,6 +497,13 @@ def test_an_unavailable_cache_is_an_empty_one(
     assert "The tool cache cannot be read." in caplog.text
 
 
+@pytest.mark.parametrize("declared", [{"effect": "moves money"}, {"identity": ("claim",)}])
+def test_a_cache_for_a_tool_with_an_effect_is_refused(declared: dict[str, Any]) -> None:
+    """An approved payment was answered from the cache: not made, and told as made."""
+    with pytest.raises(ValueError, match="cache_ttl excludes effect and identity"):
+        ToolPolicy(approval=True, cache_ttl=300, **declared)
+
+
 def test_a_call_that_needs_approval_is_asked_for_also_where_its_result_is_in_the_cache(desk: Desk) -> None:
     desk.agent(looking(("look", "a")), policies={"look": ToolPolicy(cache_ttl=60)})
     desk.run(desk.start())

@@ -55,7 +55,8 @@ class ToolPolicy:
         not ended is then run again automatically, with the same idempotency key; otherwise a person decides.
     :param approval: Each call waits for a person's approval.
     :param approval_ttl: Seconds after which an open approval request expires and the call is rejected. None: never.
-    :param cache_ttl: Seconds for which a result is reused for the same arguments. None: not cached.
+    :param cache_ttl: Seconds for which a result is reused for the same arguments. None: not cached. Not for tools that
+        change something: a call that is answered from the cache does not run.
     :param timeout: Seconds that one call may take. A call over its limit is an error for the model if the tool is
         idempotent, and in doubt if it is not, since it may or may not have taken effect.
     :param redacted: Of a result (or the text of a failure) only what the agent's `after_tool` hooks left of it in the
@@ -71,8 +72,9 @@ class ToolPolicy:
     :param formats: How arguments are shown in the summary: ``{"amount": "money:EUR", "due": "date"}``. The tool's
         schema, which the model reads, does not change.
     :raises TypeError: for a value of another type than that of its field.
-    :raises ValueError: for a time that is not positive or longer than ten years, a cache for redacted results, an
-        identity that is not a tuple of names, a summary with anything but names in its braces, or an unknown format.
+    :raises ValueError: for a time that is not positive or longer than ten years, a cache for redacted results or
+        beside an `effect` or `identity`, an identity that is not a tuple of names, a summary with anything but names in
+        its braces, or an unknown format.
 
     A call of a tool that has an `effect`, an `identity` or an `approval` needs a person's approval while the tool has
     taken effect where the session's history does not show it: see `effect_scope`.
@@ -105,6 +107,11 @@ class ToolPolicy:
         if self.redacted and self.cache_ttl is not None:
             raise ValueError(
                 "ToolPolicy: redacted and cache_ttl exclude each other, since the cache would store the whole result."
+            )
+        if self.cache_ttl is not None and (self.effect or self.identity):
+            raise ValueError(
+                "ToolPolicy: cache_ttl excludes effect and identity, since a call that is answered from the cache has "
+                "no effect, and is told as if it had one. Leave cache_ttl out; if the tool changes nothing, the others."
             )
         if self.identity is not None and not _is_tuple_of_names(self.identity):
             raise ValueError(
