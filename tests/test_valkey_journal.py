@@ -201,6 +201,16 @@ def test_a_time_to_keep_that_is_none_is_refused_before_a_session_could_vanish(tt
         ValkeySessions("redis://localhost", ttl=ttl)
 
 
+@pytest.mark.parametrize("session_id", ["", None, 5, "an/na", " "])
+def test_what_is_no_session_id_is_refused_before_two_customers_share_a_session(
+    sessions: ValkeySessions, session_id: Any
+) -> None:
+    for make in (sessions.session, sessions.open):
+        with pytest.raises(ValueError, match=r"is not a session id: use up to 128 of A-Z, a-z, 0-9"):
+            make(session_id)
+    assert not sessions.client.keys("agent:*")
+
+
 def test_an_unfinished_session_can_be_marked_complete(sessions: ValkeySessions) -> None:
     sessions.open("anna", say="hi")
     sessions.mark_complete("anna")

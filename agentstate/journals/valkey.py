@@ -23,6 +23,7 @@ from typing import Any, Self, cast
 from uuid import uuid4
 
 from agentstate import durations
+from agentstate.domain.state import check_session_id
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.records import Snapshot
 from agentstate.journals import derived, layout
@@ -94,7 +95,10 @@ class ValkeySessions:
     def session(
         self, session_id: str, *, agent: str = "", customer: str = "", title: str = ""
     ) -> "ValkeySession":
-        """Where one session is kept, for a `DurableAgent`. The texts are shown in its HASH."""
+        """Where one session is kept, for a `DurableAgent`. The texts are shown in its HASH.
+
+        :raises ValueError: for what is no session id. Customers whose id is missing would share one session.
+        """
         labels = {"agent": agent, "customer": customer, "title": title}
         return ValkeySession(self, session_id, {name: text for name, text in labels.items() if text})
 
@@ -150,7 +154,7 @@ class ValkeySession:
     """Where one session is kept: made by `ValkeySessions.session`."""
 
     def __init__(self, sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) -> None:
-        self.session_id = session_id
+        self.session_id = check_session_id(session_id)
         self.cache = sessions.cache
         self._sessions = sessions
         self._labels = dict(labels)
