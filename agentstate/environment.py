@@ -64,6 +64,20 @@ def patterns(name: str) -> list[str]:
     return given
 
 
+def hidden_keys(name: str) -> list[str]:
+    """Names of keys whose values are hidden, separated by commas or, as the patterns are, by line ends."""
+    from sessions_app.access.hiding.names import HiddenNames, normalized
+
+    given = [key for entry in names(name) for key in map(str.strip, entry.splitlines()) if key]
+    for key in given:
+        if not HiddenNames([normalized(key)]).hides(key):
+            raise ImproperlyConfigured(
+                f"{name}: a value with the name {key!r} itself would not be hidden. Write names of letters and digits, "
+                "with at most blanks, '_', '-' and '.' between them, separated by commas: iban,card_number."
+            )
+    return given
+
+
 def redis_url(name: str, default: str = "") -> str:
     url: str = env.str(name, "") or default
     if url and not url.startswith(("redis://", "rediss://")):

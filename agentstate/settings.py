@@ -28,6 +28,7 @@ from agentstate.environment import (
     context_windows,
     count,
     env,
+    hidden_keys,
     names,
     patterns,
     prices,
@@ -124,7 +125,7 @@ try:
     AGENTSTATE_MIRROR: bool = env.bool("AGENTSTATE_MIRROR", True) and bool(AGENTSTATE_MIRROR_URL)
     AGENTSTATE_MIRROR_SECONDS = seconds("AGENTSTATE_MIRROR_SECONDS", DAY, most=LONGEST_SECONDS)
     AGENTSTATE_STREAMS = count("AGENTSTATE_STREAMS", 500, least=0)
-    AGENTSTATE_MASK_KEYS = names("AGENTSTATE_MASK_KEYS")
+    AGENTSTATE_MASK_KEYS = hidden_keys("AGENTSTATE_MASK_KEYS")
     AGENTSTATE_MASK_PATTERNS = patterns("AGENTSTATE_MASK_PATTERNS")
     if env.str("AGENTSTATE_DEMO_DELAY", ""):
         # The demo, which does without Django, reads it each time that it waits.

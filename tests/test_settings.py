@@ -69,6 +69,17 @@ def load(monkeypatch, tmp_path):
             "is not a valid regular expression: invalid escape sequence: \\1.",
         ),
         ({"AGENTSTATE_MASK_PATTERNS": r"\d*"}, "matches the empty text"),
+        *(
+            ({"AGENTSTATE_MASK_KEYS": keys}, f"a value with the name {wrong!r} itself would not be hidden")
+            for keys, wrong in (
+                ("!!", "!!"),
+                ("iban,--,pin", "--"),
+                ("iban;card", "iban;card"),
+                ("iban|card", "iban|card"),
+                ("iban\ncard;pin", "card;pin"),
+                ("/payee/iban", "/payee/iban"),
+            )
+        ),
         ({"DEBUG": "perhaps"}, 'Environment variable "DEBUG" invalid'),
         ({"TRUSTED_PROXIES": "-1"}, "TRUSTED_PROXIES must be at least 0, not -1."),
         ({"AGENTSTATE_PROCESSES": "-3"}, "AGENTSTATE_PROCESSES must be at least 1, not -3."),
@@ -169,9 +180,19 @@ def test_context_windows_are_set_for_all_agents_or_for_one(load):
 
 
 def test_what_is_hidden_is_set_by_names_and_by_one_pattern_in_each_line(load):
-    settings = load(AGENTSTATE_MASK_KEYS="iban, card_number", AGENTSTATE_MASK_PATTERNS="a{1,2}\n\n[b]")
-    assert settings["AGENTSTATE_MASK_KEYS"] == ["iban", "card_number"]
+    settings = load(
+        AGENTSTATE_MASK_KEYS="iban, card_number\r\npin\n", AGENTSTATE_MASK_PATTERNS="a{1,2}\n\n[b]"
+    )
+    assert settings["AGENTSTATE_MASK_KEYS"] == ["iban", "card_number", "pin"]
     assert settings["AGENTSTATE_MASK_PATTERNS"] == ["a{1,2}", "[b]"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["iban", "IBANNumber", "Konto-Nr.", "card number", "_pin_", "$iban", "straße", "İban", "電話", "x2"],
+)
+def test_a_name_that_hides_itself_may_be_set(load, key):
+    assert load(AGENTSTATE_MASK_KEYS=key)["AGENTSTATE_MASK_KEYS"] == [key]
 
 
 def test_sqlite_queues_its_writers_and_syncs_each_commit(load):
