@@ -316,17 +316,17 @@ def test_other_session_ids_are_refused(session_id: Any) -> None:
         (
             lambda: LooseCall("c", "look", {"a": [{1: 2}]}),
             TypeError,
-            r"arguments\['a'\]\[0\]\[1\]: the key is a int",
+            r"arguments\['a'\]\[0\]\[1\]: the key is an int",
         ),
         (lambda: LooseCall("c", "look", {}, {"set": {1}}), TypeError, r"result\['set'\] is a set"),
         (lambda: LooseCall("c", "look", {}, [float("nan")]), ValueError, r"result\[0\] is nan"),
         (lambda: LooseCall("c", "look", {}, duration_ms=float("nan")), ValueError, "duration_ms is nan"),
         (lambda: LooseCall("c", "look", {}, duration_ms=float("inf")), ValueError, "duration_ms is inf"),
         (lambda: LooseCall("c", "look", []), TypeError, "arguments is a list, not a Mapping"),
-        (lambda: LooseCall(7, "look"), TypeError, "call_id is a int, not a str"),
-        (lambda: LooseCall("c", "look", {}, error=7), TypeError, r"error is a int, not a str \| None"),
+        (lambda: LooseCall(7, "look"), TypeError, "call_id is an int, not a str"),
+        (lambda: LooseCall("c", "look", {}, error=7), TypeError, r"error is an int, not a str \| None"),
         (lambda: LooseMessage("robot", "hello"), ValueError, "'robot' is not a valid Role"),
-        (lambda: LooseMessage(Role.USER, None), TypeError, "content is a NoneType, not a str"),
+        (lambda: LooseMessage(Role.USER, None), TypeError, "content is None, not a str"),
         (lambda: LooseMemory(plan_steps="look"), TypeError, "plan_steps is one text"),
         (lambda: LooseMemory(notes=[1]), TypeError, "notes holds something else than str"),
         (
@@ -336,7 +336,7 @@ def test_other_session_ids_are_refused(session_id: Any) -> None:
         ),
         (lambda: LooseState(memory={}), TypeError, "memory is a dict, not a WorkingMemory"),
         (lambda: LooseState(phase="asleep"), ValueError, "'asleep' is not a valid AgentPhase"),
-        (lambda: LooseState.from_user_input("hello").to_done(None), TypeError, "content is a NoneType"),
+        (lambda: LooseState.from_user_input("hello").to_done(None), TypeError, "content is None"),
     ],
 )
 def test_what_could_not_be_kept_is_refused_with_its_place(

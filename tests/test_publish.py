@@ -296,7 +296,7 @@ def test_a_plain_check_builds_no_agent(write: Write) -> None:
     [
         ({"text": "import nothing_of_that_name"}, "agentstate.E002", "nothing_of_that_name"),
         ({"body": 'raise RuntimeError("no API key")'}, "agentstate.E003", "no API key"),
-        ({"body": "return 5"}, "agentstate.E003", "returned a int"),
+        ({"body": "return 5"}, "agentstate.E003", "returned an int"),
         ({"policies": '"look_upp": ToolPolicy()'}, "agentstate.E003", "look_upp"),
         (
             {"policies": '"remember": ToolPolicy(cache_ttl=60)'},

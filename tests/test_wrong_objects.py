@@ -108,12 +108,12 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "bytes": (lambda it: it.run(b"hi"), "A bytes is no message"),
     "a key": (lambda it: it.run("hi", key=5), "The key of a turn is a text, not an int"),
-    "tools": (lambda it: it.run("hi", tools=5), "a list of names or of the agent's own tools, not a int"),
+    "tools": (lambda it: it.run("hi", tools=5), "a list of names or of the agent's own tools, not an int"),
     "a breakpoint": (
         lambda it: it.run("hi", break_point="fast"),
         r"This is a str, not a Breakpoint. Breakpoint\('fast'\) stops",
     ),
-    "breakpoints": (lambda it: it.run("hi", break_point=[3]), "This is a int, not a Breakpoint"),
+    "breakpoints": (lambda it: it.run("hi", break_point=[3]), "This is an int, not a Breakpoint"),
     "a callback": (lambda it: it.run("hi", "loud"), "A str is no streaming_callback"),
     "a context": (lambda it: it.run("hi", hook_context=[1]), "The hook_context is a dict, not a list"),
     "options": (
@@ -167,7 +167,7 @@ def test_a_decorator_without_a_key_or_above_something_else_than_a_function() -> 
     decorator: Any = agent
     with pytest.raises(TypeError, match="write @agent\\('a-key'\\) above the function that builds it"):
         decorator(sample_agents.plain_talk)
-    with pytest.raises(TypeError, match="above the function that builds the agent: it was given a Agent"):
+    with pytest.raises(TypeError, match="above the function that builds the agent: it was given an Agent"):
         decorator("mistaken")(sample_agents.plain_talk())
     with pytest.raises(TypeError, match=r"An agent itself is given to DurableAgent\(agent, journal\)"):
         DurableAgent.of(decorator, "anna.jsonl")

@@ -11,6 +11,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
+from agentstate.articles import an
 from agentstate.domain.frozen import Json, require, thaw
 from agentstate.domain.messages import Message, ToolCall
 from agentstate.domain.state import AgentState
@@ -118,7 +119,7 @@ def _values(record: type, data: Json, path: str) -> dict[str, Json]:
     """
     names = {field.name for field in fields(record)}
     if not isinstance(data, dict):
-        raise UnreadableState(f"{path} is a {type(data).__name__}, not an object.")
+        raise UnreadableState(f"{path} is {an(data)}, not an object.")
     if data.keys() != names:
         wrong = ", ".join(sorted(names ^ data.keys()))
         raise UnreadableState(f"{path} does not have the fields of version {VERSION}: {wrong}.")

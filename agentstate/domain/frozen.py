@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from types import UnionType
 from typing import Any, TypeVar
 
+from agentstate.articles import an, with_article
+
 Clock = Callable[[], datetime]
 Json = Any
 T = TypeVar("T")
@@ -74,8 +76,7 @@ def freeze(value: Json, path: str = "the value") -> Json:
     if isinstance(value, list | tuple):
         return tuple(freeze(item, f"{path}[{index}]") for index, item in enumerate(value))
     raise TypeError(
-        f"{path} is a {type(value).__qualname__}: "
-        "only text, numbers, booleans, None, lists and mappings can be kept."
+        f"{path} is {an(value)}: only text, numbers, booleans, None, lists and mappings can be kept."
     )
 
 
@@ -95,7 +96,7 @@ def to_json(value: Json) -> str:
 
 def _key(key: object, path: str) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"{path}[{key!r}]: the key is a {type(key).__qualname__}, but keys in JSON are text.")
+        raise TypeError(f"{path}[{key!r}]: the key is {an(key)}, but keys in JSON are text.")
     return str.__str__(key)
 
 
@@ -137,7 +138,7 @@ def require(kind: type | UnionType, **values: object) -> None:
     for name, value in values.items():
         if not isinstance(value, kind):
             type_name = getattr(kind, "__name__", str(kind))
-            raise TypeError(f"{name} is a {type(value).__qualname__}, not a {type_name}.")
+            raise TypeError(f"{name} is {an(value)}, not {with_article(type_name)}.")
 
 
 def set_fields(record: object, **values: object) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import singledispatch
 from typing import Any, Protocol, runtime_checkable
 
+from agentstate.articles import an
 from agentstate.domain import parts
 from agentstate.domain.messages import Message, Role, ToolCall
 
@@ -48,7 +49,7 @@ def readable(session: Any) -> ReadableSession:
     if isinstance(session, HasJournal):
         return session.journal()
     if not hasattr(session, "load"):
-        raise TypeError(f"A {type(session).__name__} is no durable session: give a journal, or what has one.")
+        raise TypeError(f"{an(session, start=True)} is no durable session: give a journal, or what has one.")
     journal: ReadableSession = session
     return journal
 

@@ -12,6 +12,7 @@ from typing import Any
 from haystack.components.agents import Agent
 from haystack.hooks.human_in_the_loop import ConfirmationHook
 
+from agentstate.articles import an, with_article
 from agentstate.durable import tool_threads
 from agentstate.durable.agent_checks import check_agent, check_policies, check_ways_to_run, why_never_stopping
 from agentstate.durable.approvals import ApprovalHook, without_blocking
@@ -223,7 +224,7 @@ def _call_factory(registration: Registration) -> Agent:
         ) from error
     if not isinstance(agent, Agent):
         raise AgentBuildFailed(
-            f"The factory of the agent {registration.key!r} returned a {type(agent).__name__}, not a Haystack Agent."
+            f"The factory of the agent {registration.key!r} returned {an(agent)}, not a Haystack Agent."
         )
     return agent
 
@@ -287,6 +288,6 @@ def _journal_generators(hook: Any, key: str) -> None:
                 object.__setattr__(holder, name, wrapped)
         if holder.chat_generator is not wrapped:
             raise AgentBuildFailed(
-                f"The agent {key!r} has a {kind} whose chat_generator cannot be replaced, so its replies could not be "
-                "recorded. Keep the generator in an attribute of the object."
+                f"The agent {key!r} has {with_article(kind)} whose chat_generator cannot be replaced, so its replies "
+                "could not be recorded. Keep the generator in an attribute of the object."
             )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from haystack.components.agents import Agent
 from haystack.tools import Tool
 
+from agentstate.articles import an
 from agentstate.durable import long_term_tools
 from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.call_ends import NotRedactable, check_redactable
@@ -38,7 +39,7 @@ def check_agent(agent: object) -> None:
             f" An agent that is registered: DurableAgent.of({agent!r}, journal).",
         )
     else:
-        what = "None" if agent is None else f"a {type(agent).__name__}"
+        what = an(agent)
         cure = " Give the agent that it returns." if inspect.isroutine(agent) else ""
     raise TypeError(f"A durable agent is made of a Haystack Agent, not of {what}.{cure}")
 

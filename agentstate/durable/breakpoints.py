@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal
 
+from agentstate.articles import an
+
 Json = Any
 Before = Literal["model", "tools"]
 # What lets a call have arguments that are not among the properties of a schema.
@@ -93,9 +95,7 @@ class Breakpoint:
 
     def __post_init__(self) -> None:
         if not isinstance(self.tool, str):
-            raise TypeError(
-                f"Breakpoint: the tool is given by its name, a text, not as a {type(self.tool).__name__}."
-            )
+            raise TypeError(f"Breakpoint: the tool is given by its name, a text, not as {an(self.tool)}.")
         if self.when is not None and not self.tool:
             raise ValueError(
                 "Only a breakpoint before a tool has a condition: it is about the tool's arguments."
@@ -152,7 +152,7 @@ def checked_breakpoints(given: Any) -> tuple[Breakpoint, ...]:
         if not isinstance(item, Breakpoint):
             tool = repr(item if isinstance(item, str) else "the name of a tool")
             raise TypeError(
-                f"This is a {type(item).__name__}, not a Breakpoint. Breakpoint({tool}) stops before that "
+                f"This is {an(item)}, not a Breakpoint. Breakpoint({tool}) stops before that "
                 "tool, and Breakpoint() before the model."
             )
     return breakpoints

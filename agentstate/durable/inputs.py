@@ -10,6 +10,7 @@ from haystack.components.agents import Agent
 from haystack.dataclasses import ChatMessage
 from haystack.tools import Tool, Toolset, warm_up_tools
 
+from agentstate.articles import an
 from agentstate.durable.definition import tool_items, tools_of
 from agentstate.durable.state.chat_messages import message_body
 from agentstate.durable.state.encoding import encode
@@ -76,7 +77,7 @@ def tool_names(agent: Agent, tools: Tool | Toolset | Iterable[Any] | None) -> li
         return None
     if not isinstance(tools, Iterable | Tool):
         raise TypeError(
-            f"The tools of a run are a list of names or of the agent's own tools, not a {type(tools).__name__}."
+            f"The tools of a run are a list of names or of the agent's own tools, not {an(tools)}."
         )
     items = list(tools) if not isinstance(tools, Tool | Toolset | str) else [tools]
     toolsets = [item for item in tool_items(agent) if isinstance(item, Toolset)]
@@ -92,7 +93,7 @@ def tool_names(agent: Agent, tools: Tool | Toolset | Iterable[Any] | None) -> li
         for tool in objects:
             name = tool if isinstance(tool, str) else getattr(tool, "name", "")
             if not isinstance(tool, str) and own.get(name) is not tool:
-                what = f"the tool {name!r}" if isinstance(tool, Tool) else f"a {type(tool).__name__}"
+                what = f"the tool {name!r}" if isinstance(tool, Tool) else an(tool)
                 raise ValueError(
                     f"A durable run cannot use {what}, which is not one of the agent's own tools: it could not find "
                     "it again after a restart. Give it to the agent, and choose the tools of a run by their names."

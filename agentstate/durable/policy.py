@@ -12,6 +12,7 @@ from string import Formatter
 from typing import Any
 
 from agentstate import durations
+from agentstate.articles import an
 
 Arguments = Mapping[str, Any]
 # How an argument is shown: an amount in a currency (ISO 4217), a date, or as it is.
@@ -191,8 +192,8 @@ def checked_policies(policies: Any) -> Policies:
         return {}
     if not isinstance(policies, Mapping):
         raise TypeError(
-            "The policies are a dict by the name of the tool, such as {'pay_back': ToolPolicy(approval=True)}, not a "
-            f"{type(policies).__name__}."
+            "The policies are a dict by the name of the tool, such as {'pay_back': ToolPolicy(approval=True)}, not "
+            f"{an(policies)}."
         )
     for name, policy in policies.items():
         if not isinstance(name, str):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+from agentstate.articles import an
 from agentstate.durable.breakpoints import Breakpoint, checked_breakpoints
 from agentstate.durable.policy import DEFAULT, ToolPolicy, checked_policies
 from agentstate.durable.semantic_cache import SemanticCache
@@ -223,8 +224,8 @@ def agent(
     def register(factory: Factory) -> Factory:
         if not callable(factory):
             raise TypeError(
-                f"@agent({key!r}) stands above the function that builds the agent: it was given a "
-                f"{type(factory).__name__}."
+                f"@agent({key!r}) stands above the function that builds the agent: it was given "
+                f"{an(factory)}."
             )
 
         @functools.wraps(factory)

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from agentstate.articles import an
 from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import MemoryToolCache, ToolCache
 from agentstate.durable.long_term import SharedMemory, using
@@ -18,7 +19,7 @@ from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import AgentNotRegistered, AsyncOnly, Registration, registry
 from agentstate.durable.steps import JournalThread, complete, complete_async
 from agentstate.journals.decisions import NOT_GIVEN
-from agentstate.library.given import an, check_registered_key, live_inputs
+from agentstate.library.given import check_registered_key, live_inputs
 from agentstate.library.nesting import check_outside, run_of
 from agentstate.library.outcomes import Outcome, PendingCall
 from agentstate.library.turn_rules import TurnRules
@@ -100,14 +101,14 @@ class DurableAgent:
 
         if not isinstance(memory, SharedMemory | None):
             raise TypeError(
-                f"A {type(memory).__name__} is no memory for a DurableAgent: it needs remember, recall and discard."
+                f"{an(memory, start=True)} is no memory for a DurableAgent: it needs remember, recall and discard."
             )
         check_names(wrapped)
         self._wrapped = wrapped
         self._place = place_of(journal)
         if not isinstance(cache, ToolCache | None):
             raise TypeError(
-                f"{an(cache)} is no cache for a DurableAgent: it needs get and set, as MemoryToolCache."
+                f"{an(cache, start=True)} is no cache for a DurableAgent: it needs get and set, as MemoryToolCache."
             )
         self._memory = memory
         self._cache: ToolCache = cache or getattr(self._place, "cache", None) or MemoryToolCache()

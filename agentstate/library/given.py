@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from agentstate.articles import an
 from agentstate.durable.breakpoints import checked_breakpoints
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ def messages_of(given: Any) -> "list[ChatMessage]":
     if given is None:
         return []
     if isinstance(given, Mapping | bytes | bytearray) or not isinstance(given, Iterable):
-        raise TypeError(f"{an(given)} is no message for an agent. {_AS_WHAT}.{_cure(given)}")
+        raise TypeError(f"{an(given, start=True)} is no message for an agent. {_AS_WHAT}.{_cure(given)}")
     messages = list(given)
     for message in messages:
         if not isinstance(message, ChatMessage):
-            raise TypeError(f"The messages contain {an(message, start=False)}. {_AS_WHAT}.{_cure(message)}")
+            raise TypeError(f"The messages contain {an(message)}. {_AS_WHAT}.{_cure(message)}")
     return messages
 
 
@@ -38,7 +39,7 @@ def check_registered_key(key: Any) -> None:
     """:raises TypeError: for what is not the key of a registered agent, but perhaps the agent itself."""
     if not isinstance(key, str):
         raise TypeError(
-            f"DurableAgent.of takes the key under which an agent is registered, a text, not {an(key, start=False)}. An "
+            f"DurableAgent.of takes the key under which an agent is registered, a text, not {an(key)}. An "
             "agent itself is given to DurableAgent(agent, journal)."
         )
 
@@ -46,7 +47,7 @@ def check_registered_key(key: Any) -> None:
 def check_key(key: Any) -> None:
     """:raises TypeError: for the key of a turn that is no text."""
     if not isinstance(key, str):
-        raise TypeError(f"The key of a turn is a text, not {an(key, start=False)}.")
+        raise TypeError(f"The key of a turn is a text, not {an(key)}.")
 
 
 def live_inputs(
@@ -61,10 +62,11 @@ def live_inputs(
 
     if streaming_callback is not None and not callable(streaming_callback):
         raise TypeError(
-            f"{an(streaming_callback)} is no streaming_callback. Give a function that takes a StreamingChunk."
+            f"{an(streaming_callback, start=True)} is no streaming_callback. Give a function that takes a "
+            "StreamingChunk."
         )
     if hook_context is not None and not isinstance(hook_context, dict):
-        raise TypeError(f"The hook_context is a dict, not {an(hook_context, start=False)}.")
+        raise TypeError(f"The hook_context is a dict, not {an(hook_context)}.")
     breakpoints = checked_breakpoints(break_point)
     if why := why_never_stopping(agent, breakpoints):
         raise ValueError(f"The run has breakpoints {why}")
@@ -80,18 +82,7 @@ def check_mapping(what: str, given: Any) -> None:
     if given is not None and not (
         isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
     ):
-        raise TypeError(f"The {what} are a dict of values by name, not {an(given, start=False)}.")
-
-
-def an(value: Any, *, start: bool = True) -> str:
-    """The type of the value in words, as the beginning of a sentence or within one."""
-    if isinstance(value, type):
-        return f"{'The' if start else 'the'} class {value.__name__}"
-    if value is None:
-        return "None"
-    name = type(value).__name__
-    article = "an" if name[:1].lower() in "aeiou" else "a"
-    return f"{article.capitalize() if start else article} {name}"
+        raise TypeError(f"The {what} are a dict of values by name, not {an(given)}.")
 
 
 def _cure(value: Any) -> str:

@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from agentstate.articles import an
 from agentstate.journals import FileJournal, MemoryJournal
 from agentstate.journals.file import FileStore, load
 from agentstate.journals.store import Store
-from agentstate.library.given import an
 
 
 class Place(Protocol):
@@ -85,6 +85,5 @@ def place_of(journal: str | os.PathLike[str] | MemoryJournal | Place) -> Place:
     many = hasattr(journal, "path") or hasattr(journal, "session")
     cure = " Give one session of it: folder.path(id), or sessions.session(id)." if many else ""
     raise TypeError(
-        "A DurableAgent needs a journal, or the path of its file as a text or Path, not "
-        f"{an(journal, start=False)}.{cure}"
+        f"A DurableAgent needs a journal, or the path of its file as a text or Path, not {an(journal)}.{cure}"
     )

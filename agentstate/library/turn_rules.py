@@ -10,9 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from agentstate.articles import an
 from agentstate.durable.long_term import SharedMemory
 from agentstate.durable.steps import Rule
-from agentstate.library.given import an, check_key, check_mapping, messages_of
+from agentstate.library.given import check_key, check_mapping, messages_of
 from agentstate.library.outcomes import Answered, Outcome
 from agentstate.library.unfinished import unfinished_outcome
 from agentstate.names import RunEvent
@@ -176,7 +177,9 @@ def _position(store: "Store", checkpoint: "SessionCheckpoint") -> int:
     from agentstate.journals.going_back import SessionCheckpoint, checkpoints
 
     if not isinstance(checkpoint, SessionCheckpoint):
-        raise TypeError(f"{an(checkpoint)} is no checkpoint to go back to. Give one of checkpoints().")
+        raise TypeError(
+            f"{an(checkpoint, start=True)} is no checkpoint to go back to. Give one of checkpoints()."
+        )
     same = [row for row in checkpoints(store) if row.position == checkpoint.position]
     if same and same != [checkpoint]:
         raise LookupError(

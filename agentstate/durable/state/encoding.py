@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
+from agentstate.articles import with_article
 from agentstate.durable.state.types import (
     COLLECTION_TAG,
     COLLECTIONS,
@@ -39,7 +40,7 @@ class NotStorable(TypeError):
 
     def __init__(self, path: str, value: object, why: str = "") -> None:
         self.path = path
-        what = f"{path} holds a {name_of(value)}"
+        what = f"{path} holds {with_article(name_of(value))}"
         super().__init__(
             f"{what} {why}, which cannot be stored."
             if why
