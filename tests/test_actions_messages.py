@@ -148,6 +148,14 @@ def test_a_viewer_may_not_start_a_session() -> None:
         ({"message": "a\ud800b"}, "not valid Unicode"),
         ({"title": "x" * 201}, "201 characters long; at most 200"),
         ({"customer": "a\x00"}, "The customer contains NUL"),
+        ({"customer": None}, "The customer must be a text, not None."),
+        ({"customer": 5}, "The customer must be a text, not an int."),
+        ({"title": None}, "The title must be a text, not None."),
+        ({"message": ["Hello"]}, "The message must be a text, not a list."),
+        ({"tags": "abc"}, "Give the tags as a list of texts"),
+        ({"tags": {"abc": 1}}, "Give the tags as a list of texts"),
+        ({"tags": None}, "Give the tags as a list of texts"),
+        ({"tags": ["abc", 5]}, "Give the tags as a list of texts"),
         ({"tags": [" "]}, "A tag is missing"),
         ({"tags": ["x" * 51]}, "at most 50"),
         # In lower case it is twice as long.
@@ -368,6 +376,7 @@ def test_a_session_uses_the_tools_that_it_was_started_with(names: list[str] | No
         (["quick"], "The agent has no tools quick. It has: fast."),
         ("fast", "Name the tools by a list of their names"),
         ([object()], "a worker could not find an object again"),
+        (5, "Name the tools by a list of their names"),
     ],
 )
 def test_tools_that_a_session_cannot_use_are_refused(tools: Any, said: str) -> None:

@@ -17,6 +17,7 @@ from django.db import OperationalError, connection
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from agentstate.articles import an
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import Progress
@@ -249,7 +250,7 @@ def required_text(
 ) -> str:
     """The text without blanks around it.
 
-    :raises Invalid: if it is empty, too long, or cannot be stored.
+    :raises Invalid: if it is no text, is empty or too long, or cannot be stored.
     """
     text = optional_text(what, text, max_length, most_bytes=most_bytes)
     if not text:
@@ -261,6 +262,8 @@ def optional_text(
     what: str, text: str, max_length: int | None = None, *, most_bytes: int | None = typed.MESSAGE_BYTES
 ) -> str:
     """Like `required_text`, but it may be empty."""
+    if not isinstance(text, str):
+        raise Invalid(f"{what} must be a text, not {an(text)}.")
     text = text.strip()
     typed.check_text(what, text, most_bytes=most_bytes)
     if max_length is not None and len(text) > max_length:
@@ -291,6 +294,6 @@ def json_object(what: str, value: dict[str, Any] | None) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise Invalid(f"{what} must be a JSON object, not {type(value).__name__}.")
+        raise Invalid(f"{what} must be a JSON object, not {an(value)}.")
     typed.check_json(what, value, most_depth=typed.JSON_DEPTH + 1)
     return value

@@ -1,6 +1,6 @@
 """Starting a session, and sending messages to its agent."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -76,7 +76,7 @@ def start(
     :raises Refused: for an agent that cannot be built.
     """
     require(actor, StaffPermission.START)
-    tags, session_id = list(tags), uuid7()
+    tags, session_id = _texts(tags, "Give the tags as a list of texts, such as ['claims']."), uuid7()
     started = take_up(
         request_id,
         session_id,
@@ -150,6 +150,18 @@ def start(
     return commit(session, EventKind.STARTED, actor, reason, {"inbox": rows[-1].pk} if rows else {})
 
 
+def _texts(given: Any, otherwise: str) -> list[str]:
+    """The texts in a list.
+
+    :raises Invalid: for anything else, with this sentence: of one text, each character would be a text of the list.
+    """
+    is_list = isinstance(given, Iterable) and not isinstance(given, str | Mapping)
+    texts: list[str] = list(given) if is_list else []
+    if not is_list or not all(isinstance(text, str) for text in texts):
+        raise Invalid(otherwise)
+    return texts
+
+
 def _last_of_users(messages: Sequence[tuple[str, dict[str, Any] | None]]) -> str:
     """The text of the user's last message; "" if there is none."""
     return next((text for text, body in reversed(messages) if _is_of_user(body)), "")
@@ -196,15 +208,14 @@ def _check_values(agent: RegisteredAgent, values: dict[str, Any]) -> None:
 
 def _tool_names(agent: RegisteredAgent, names: Sequence[str]) -> list[str]:
     """:raises Invalid: for what is no list of names, and for a tool that the agent lacks, as far as that is known."""
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise Invalid("Name the tools by a list of their names: a worker could not find an object again.")
-    check_json("The tools", list(names))
+    names = _texts(names, "Name the tools by a list of their names: a worker could not find an object again.")
+    check_json("The tools", names)
     known = {str(tool["name"]) for tool in agent.tools}
     if not agent.tools_pending and (unknown := sorted(set(names) - known)):
         raise Invalid(
             f"The agent has no tools {', '.join(unknown)}. It has: {', '.join(sorted(known)) or 'none'}."
         )
-    return list(names)
+    return names
 
 
 @in_one_transaction
