@@ -1,6 +1,7 @@
 """Session files are read without running them: in code, by `agentstate show`, and many of them in one folder."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,15 @@ def test_the_command_shows_a_file_without_importing_haystack_or_django(path: Pat
     )
     done = processes.run((sys.executable, "-c", code, "show", str(path)), processes.environment())
     assert done.stdout == show(load(path)) + "0 []\n", done.stderr
+
+
+@pytest.mark.slow
+def test_a_session_is_shown_in_a_clone_as_the_readme_says(path: Path) -> None:
+    waiting(path)
+    readme = (processes.PROJECT / "README.md").read_text()
+    [command] = re.findall(r"in a clone `\.venv/bin/python ([^`]*) session\.jsonl`", readme)
+    done = processes.run((sys.executable, *command.split(), str(path)), processes.environment())
+    assert done.stdout == show(load(path)), done.stderr
 
 
 @pytest.mark.slow
