@@ -1,4 +1,4 @@
-"""Times as elements of a page: in words, and whole on hover. A script keeps the ages on an open page right."""
+"""Times as elements of a page: in words, and whole on hover. A script keeps ages and the time left right."""
 
 from datetime import datetime, timedelta
 
@@ -53,13 +53,21 @@ def changed_when(at: datetime | None, now: datetime | None = None) -> SafeString
 
 def expires(at: datetime | None, now: datetime | None = None) -> SafeString | str:
     """A ``time`` element with ``expires in 53 min``, and the date on hover."""
-    return _time(at, wording.time_left(at, now or timezone.now())) if at is not None else ""
+    return (
+        _time(at, wording.time_left(at, now or timezone.now()), left="expires in {}")
+        if at is not None
+        else ""
+    )
 
 
-def _time(at: datetime, text: str, age: str = "") -> SafeString:
-    """:param age: How the text says how long ago it was, with ``{}``: a script keeps that right on an open page."""
+def _time(at: datetime, text: str, age: str = "", *, left: str = "") -> SafeString:
+    """A script keeps the text right on an open page, if it says one of these, each with ``{}``:
+
+    :param age: How the text says how long ago it was.
+    :param left: How the text says how long it is until then.
+    """
     title = f"{timezone.localtime(at):{_IN_FULL}}"
     is_date = timezone.now() - at >= timedelta(days=1)
-    kept = f' data-age="{age}"' if age and not is_date else ""
+    kept = f' data-age="{age}"' if age and not is_date else f' data-left="{left}"' if left else ""
     # Times and words of the project, which hold nothing to escape.
     return SafeString(f'<time datetime="{at.isoformat()}" title="{title}"{kept}>{text}</time>')

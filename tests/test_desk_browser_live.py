@@ -2,9 +2,11 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 from django.db import connections
+from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from sessions_app.models import Session
@@ -116,6 +118,43 @@ def test_the_title_of_the_window_says_how_the_session_is_now(page):  # noqa: F81
     history.rest("idle")
     poll(page)
     expect(page).to_have_title(f"{session} · Done · AgentState")
+
+
+@pytest.mark.parametrize(
+    "seconds, passed, left",
+    [
+        (3600, 301, "expires in 54 min"),
+        (60 * 3600, 11 * 3600, "expires in 2 d"),
+        (60 * 3600, 13 * 3600, "expires in 47 h"),
+        (180, 70, "expires in 1 min 50 s"),
+        (180, 140, "expires in 40 s"),
+        (60, 75, "expired"),
+    ],
+)
+def test_the_time_left_to_approve_a_call_goes_down_on_an_open_page(page, seconds, passed, left):  # noqa: F811
+    at = timezone.now().replace(microsecond=0)
+    history = builders.refunding(created_at=at - timedelta(seconds=60))
+    history.ask(history.calls[-1], expires_at=at + timedelta(seconds=seconds))
+    session = history.rest("waiting", waiting_for="approval")
+    page.clock.install(time=at)
+    page.goto(f"/sessions/{session.pk}/")
+    # Nothing is asked meanwhile, so that the page is as it was drawn, but for the script.
+    page.route("**/live/**", lambda route: route.fulfill(status=204))
+    page.clock.pause_at(at + timedelta(seconds=passed))
+    times = page.locator("#banner time, .ask .line time")
+    requested, until = page.locator("#banner time").all_inner_texts()
+    assert (requested.endswith(" ago"), until) == (True, left)
+    # The card says the same as the banner.
+    assert times.all_inner_texts() == [requested, until] * 2
+
+
+def test_how_long_ago_a_call_in_doubt_was_started_goes_up_on_an_open_page(page):  # noqa: F811
+    session = builders.in_doubt(created_at=timezone.now() - timedelta(minutes=5, seconds=30))
+    page.clock.install()
+    page.goto(f"/sessions/{session.pk}/")
+    expect(page.locator("#banner time")).to_have_text("5 min ago")
+    page.clock.fast_forward(15 * 60_000)
+    expect(page.locator("#banner time")).to_have_text("20 min ago")
 
 
 def test_a_bar_says_that_the_connection_is_lost_and_when_it_is_back(browser, live_server):

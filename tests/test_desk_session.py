@@ -780,6 +780,20 @@ def test_who_may_not_decide_a_call_is_led_to_see_it(role, label):
     assert header.header(context).buttons[0].label == label
 
 
+def test_the_banner_of_a_call_tells_its_times_as_the_card_does_and_nothing_in_it_is_markup(desk):
+    history = builders.refunding()
+    history.calls[-1].arguments = {"claim": "<b>CLM</b>"}
+    history.ask(history.calls[-1], expires_at=timezone.now() + timedelta(minutes=50))
+    page = page_of(history.rest("waiting", waiting_for="approval"), desk)
+    banner = page[page.index('<div id="banner">') : page.index('class="tabs"')]
+    card = page[page.index('<span class="age">') :]
+    times = re.findall(r"<time [^>]+>", banner)
+    assert times == re.findall(r"<time [^>]+>", card)[:2]
+    assert ['data-age="{} ago"' in times[0], 'data-left="expires in {}"' in times[1]] == [True, True]
+    assert "&lt;b&gt;CLM&lt;/b&gt;" in banner
+    assert "<b>CLM</b>" not in page
+
+
 def test_who_may_not_approve_a_call_is_led_to_see_it():
     session = builders.STATES["waiting_for_approval"]()
     context = builders.context_of(session, actor=builders.actor("viewer"))

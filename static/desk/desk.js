@@ -287,13 +287,20 @@
     document.addEventListener("scroll", () => { if (!below()) fresh.hidden = true; }, { passive: true });
   }
 
-  // How long ago something was is kept right while the page is open, in the words of the server; dates stay.
+  // How long ago something was, and how long it is until it expires, is kept right while the page is open, in the words
+  // of the server; dates stay.
   function age(seconds) {
     if (seconds < 5) return "just now";
     if (seconds < 60) return `${Math.floor(seconds)} s`;
     const minutes = Math.floor(seconds / 60);
-    const rest = minutes % 60;
-    return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h${rest ? ` ${rest} min` : ""}`;
+    const hours = Math.floor(minutes / 60), rest = minutes % 60;
+    if (hours >= 48) return `${Math.floor(hours / 24)} d`;
+    return hours ? `${hours} h${rest ? ` ${rest} min` : ""}` : `${minutes} min`;
+  }
+  function left(seconds) {
+    if (seconds > 120) return age(seconds);
+    const whole = Math.ceil(seconds), minutes = Math.floor(whole / 60), rest = whole % 60;
+    return [minutes && `${minutes} min`, rest && `${rest} s`].filter(Boolean).join(" ");
   }
   setInterval(() => {
     if (document.hidden) return;
@@ -302,6 +309,10 @@
       if (seconds < 0 || seconds >= 86400) return;
       const text = age(seconds);
       time.textContent = text === "just now" ? text : time.dataset.age.replace("{}", text);
+    });
+    document.querySelectorAll("time[data-left]").forEach((time) => {
+      const seconds = (Date.parse(time.dateTime) - Date.now()) / 1000;
+      time.textContent = seconds > 0 ? time.dataset.left.replace("{}", left(seconds)) : "expired";
     });
   }, 10000);
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from django.db.models import Q, QuerySet
+from django.utils.html import format_html
 
 from agentstate.names import OPEN_CALL_STATES
 from sessions_app.access.availability import agent_cannot_run
@@ -26,7 +27,8 @@ from sessions_app.models import (
     WaitingFor,
 )
 from sessions_app.models.compiled import compiled
-from sessions_app.wording import ago, arguments, countdown, cut_short, time_left
+from sessions_app.times import expires, since_when
+from sessions_app.wording import arguments, countdown, cut_short
 
 CANNOT_CONTINUE = "It cannot continue."
 SEE_WORKERS = "See the workers"
@@ -50,7 +52,7 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Banner:
-    """What a person should know first.
+    """What a person should know first. Where ``text`` names times, it is safe HTML with elements for them.
 
     ``anchor`` is the id of the element that it is about, if there is one. ``also`` says what keeps the session from
     continuing as it was, in two parts like the banner itself. ``shows_changes``: it leads to what changed in the agent.
@@ -222,12 +224,12 @@ def _banner(
         case Status.WAITING:
             return Banner("doubt", "Needs a decision.", session.why)
         case Status.RUNNING if session.lease_expires_at is not None and session.lease_expires_at < now:
-            overdue = ago(session.lease_expires_at, now)
-            return Banner(
-                "error",
-                "Its worker is lost.",
-                f"The lease of {session.worker} ran out {overdue}. The next sweep hands it to another worker.",
+            text = format_html(
+                "The lease of {} ran out {}. The next sweep hands it to another worker.",
+                session.worker,
+                since_when(session.lease_expires_at, now),
             )
+            return Banner("error", "Its worker is lost.", text)
         case Status.QUEUED if session.next_run_at is not None and session.next_run_at > now:
             wait = countdown(session.next_run_at, now)
             return Banner(
@@ -260,7 +262,7 @@ def _with_remedy(banner: Banner | None, context: SessionContext) -> Banner | Non
     if banner is None or not stuck.why_not_moving(context.session, context.now):
         return banner
     remedy = who_may_release(context.session, context.actor)
-    return replace(banner, text=f"{banner.text} {remedy}".strip())
+    return replace(banner, text=format_html("{} {}", banner.text, remedy)) if remedy else banner
 
 
 def _with_agent(banner: Banner | None, session: Session, open_calls: Sequence[ToolCall]) -> Banner | None:
@@ -290,22 +292,22 @@ def _about_call(context: SessionContext, open_calls: list[ToolCall]) -> Banner:
     anchor = f"c{call.position}"
     if call.status == CallStatus.DOUBT:
         started = (
-            f"It was started {ago(call.started_at, now)} and never reported back. " if call.started_at else ""
+            format_html("It was started {} and never reported back. ", since_when(call.started_at, now))
+            if call.started_at
+            else ""
         )
-        return Banner(
-            "doubt",
-            f"{call.tool} is in doubt.",
-            f"{started}Check whether it took effect, then record the outcome.{others}",
-            anchor,
-        )
+        text = "{}Check whether it took effect, then record the outcome.{}"
+        return Banner("doubt", f"{call.tool} is in doubt.", format_html(text, started, others), anchor)
     approval = call.approval
-    expires_in = f", {time_left(approval.expires_at, now)}" if approval.expires_at is not None else ""
-    return Banner(
-        "waiting",
-        f"{call.tool} needs approval:",
-        f"{_what(context, call)} · Requested {ago(approval.asked_at, now)}{expires_in}.{others}",
-        anchor,
+    text = format_html(
+        "{} · Requested {}{}{}.{}",
+        _what(context, call),
+        since_when(approval.asked_at, now),
+        ", " if approval.expires_at is not None else "",
+        expires(approval.expires_at, now),
+        others,
     )
+    return Banner("waiting", f"{call.tool} needs approval:", text, anchor)
 
 
 def _what(context: SessionContext, call: ToolCall) -> str:
