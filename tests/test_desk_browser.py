@@ -1,8 +1,10 @@
 """What only a real browser shows: pages that grow by themselves, dialogs, keys, narrow screens, no errors."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from sessions_app.models import Approval, Checkpoint, Event, ModelCall, Session
@@ -91,6 +93,43 @@ def test_what_happened_before_a_step_began_moves_above_it_while_the_page_is_open
     ]
     assert order == sorted(order)
     assert sum("paused it" in text for text in shown) == 1
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "step by step"])
+def test_an_open_page_shows_idle_time_where_a_page_that_is_loaded_later_does(page, at_once):
+    """Before a step that began after an event, whether the page learns of the two at once or one after the other."""
+    history = builders.looked_up(created_at=timezone.now() - timedelta(hours=1))
+    session = history.rest("running")
+    page.goto(f"/sessions/{session.pk}/")
+    lines = page.locator("#timeline > li[id]:not(#sentinel)")
+    step = f"k{history.last_checkpoint.position}"
+    expect(page.locator("#sentinel")).to_have_count(1)
+    if at_once:
+        page.route("**/live/**", lambda route: route.fulfill(status=204))
+    history.now += timedelta(minutes=2)
+    resumed = f"e{history.event('resumed').position}"
+    history.rest("running")
+    if not at_once:
+        expect(lines.last).to_have_id(resumed)
+    history.now += timedelta(minutes=3)
+    history.lookup("POL-8")
+    history.rest("running")
+    page.unroute_all()
+    expect(page.locator("#timeline")).to_contain_text("POL-8")
+    history.now += timedelta(minutes=4)
+    history.lookup("POL-9")
+    history.rest("running")
+    expect(page.locator("#timeline")).to_contain_text("POL-9")
+
+    def ids() -> list[str]:
+        found: list[str] = lines.evaluate_all("lines => lines.map(line => line.id)")
+        return found
+
+    watched = ids()
+    page.reload()
+    assert watched == ids()
+    place = watched.index(step)
+    assert watched[place - 3 : place] == [f"g{resumed[1:]}", resumed, f"g{step[1:]}"]
 
 
 def test_what_somebody_is_typing_is_not_taken_from_them(page):

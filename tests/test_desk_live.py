@@ -280,6 +280,10 @@ def test_what_happened_before_a_step_began_moves_above_it_on_an_open_page(desk):
     assert re.findall(r'id="e(\d+)" hx-swap-oob="delete"', text) == [str(paused.position)]
     # Neither is drawn a second time: below the step, or in its old place.
     assert len(re.findall(rf'id="e{resumed.position}"', text)) == 1
+    # From then on they stand where they belong.
+    history.event("paused")
+    text = ask(desk, poll_of(text)).content.decode()
+    assert "beforebegin" not in text
 
 
 @pytest.mark.slow

@@ -137,16 +137,19 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
         counts_people=moved or page.last_of_people > shown,
         checkpoint=page.newest_checkpoint,
     )
-    inserted = {} if moved else timeline.events_above_a_begun_step(page.items)
-    in_place = [item for item in page.items if item.position not in inserted]
+    waited = not moved and "unbegun" in request.GET
+    inserted = timeline.above_the_first_step(page.items) if waited else []
+    below = page.items[len(inserted) :]
     values = {
         "page": page,
         "moved": moved,
         "first": not shown and bool(page.items),
-        "inserted": inserted.values(),
+        "inserted": inserted,
+        "begun_step": first,
         "shown": shown,
-        "old": [] if moved else [item for item in in_place if item.position <= shown],
-        "new": in_place if moved else [item for item in in_place if item.position > shown],
+        # How long nothing happened does not change.
+        "old": [item for item in below if item.position <= shown and item.kind != "gap" and not moved],
+        "new": [item for item in below if item.position > shown or moved],
         "gaps": True,
         "kept_steps": set() if moved else kept_steps(context, page.items, request.GET.getlist("mark")),
         "keeps_times": kept is not None,
@@ -242,5 +245,6 @@ def _sentinel(
         "shown": max([item.position for item in page.items], default=shown),
         "drawn": drawn,
         "beside": around["beside"].version,
+        "unbegun": None if page.newest_has_begun else 1,
     }
     return {**polled, "shows": shows, "mark": mark_of_newest(context, page.items)}

@@ -6,6 +6,7 @@ is: each query is a range scan on ``(branch, position)``. Big results are not re
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from django.db.models import QuerySet
 
@@ -48,6 +49,12 @@ class TimelinePage:
     last_step: int = 0
     last_of_people: int = 0
     newest_checkpoint: Checkpoint | None = None
+
+    @property
+    def newest_has_begun(self) -> bool:
+        """Whether its newest step has; True where it has none."""
+        steps = _steps_of(self.items)
+        return not steps or steps[-1].begun
 
 
 def read_page(
@@ -97,19 +104,12 @@ def read_since(context: SessionContext, position: int) -> TimelinePage:
     )
 
 
-def events_above_a_begun_step(items: Sequence[Item]) -> dict[int, tuple[EventItem, StepItem]]:
-    """The events that stand above a step with a lower position, which began after them, by their positions.
+def above_the_first_step(items: Sequence[Item]) -> list[Item]:
+    """The first of the items of `read_since`: what happened after the checkpoint of the step and before that began.
 
-    A page that was drawn before the step began has them below it.
+    A page that was drawn before the step began has it below the step.
     """
-    moved: dict[int, tuple[EventItem, StepItem]] = {}
-    step: StepItem | None = None
-    for item in reversed(items):
-        if isinstance(item, StepItem):
-            step = item
-        elif isinstance(item, EventItem) and step is not None and item.position > step.position:
-            moved[item.position] = (item, step)
-    return dict(reversed(moved.items()))
+    return list(takewhile(lambda item: not isinstance(item, StepItem), items))
 
 
 def before_of_page_around(branch: Branch, position: int) -> int | None:
@@ -276,7 +276,8 @@ class _Rows:
     def assemble(self, context: SessionContext | None = None) -> list[Item]:
         """The rows in the order of their positions, those of a step gathered into one item.
 
-        With the context of a session, its state is that of the newest step.
+        With the context of a session, its state is that of the newest step. A checkpoint that comes first was made
+        when the step before it ended.
         """
         notes = note_places(self.messages)  # shown on the calls that they are about
         messages = [row for row in self.messages if (row.branch_id, row.position) not in notes]
@@ -316,7 +317,10 @@ class _Rows:
                     items.append(EventItem.of(row, said_above=step.said_of(row) if step is not None else ""))
         if step is not None and context is not None:
             step.take_state_of(context.session, context.now)
-        return timeline_items.with_gaps(items)
+        first = rows[0] if rows and context is not None else None
+        return timeline_items.with_gaps(
+            items, since=first.created_at if isinstance(first, Checkpoint) else None
+        )
 
 
 def _with_events_before(items: list[Item], step: StepItem) -> list[Item]:

@@ -151,10 +151,13 @@ class GapItem:
 Item = StepItem | MessageItem | EventItem | EndItem | DiscardedItem | GapItem
 
 
-def with_gaps(items: Sequence[Item]) -> list[Item]:
-    """The items with a `GapItem` where nothing happened for `IDLE_SECONDS` or more."""
+def with_gaps(items: Sequence[Item], *, since: datetime | None = None) -> list[Item]:
+    """The items with a `GapItem` where nothing happened for `IDLE_SECONDS` or more.
+
+    :param since: When what lies before the items ended, if that is known.
+    """
     spaced: list[Item] = []
-    last: datetime | None = None
+    last = since
     for item in items:
         if isinstance(item, GapItem | DiscardedItem):
             continue
