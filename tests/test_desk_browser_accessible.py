@@ -31,6 +31,7 @@ GROUPS = {
 # What a page asks for by itself, what only a POST reaches, and old addresses.
 NO_PAGES = {
     "live",
+    "top",
     "also-open",
     "earlier",
     "reveal",

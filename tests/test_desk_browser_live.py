@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from sessions_app.models import Session
 from tests import builders, driving
-from tests.browsing import log_in
+from tests.browsing import log_in, problems
 from tests.slow_models import SlowModel, talking
 from tests.test_desk_browser import context, page  # noqa: F401
 
@@ -118,6 +118,25 @@ def test_the_title_of_the_window_says_how_the_session_is_now(page):  # noqa: F81
     history.rest("idle")
     poll(page)
     expect(page).to_have_title(f"{session} · Done · AgentState")
+
+
+@pytest.mark.parametrize("tab", ["audit", "checkpoints"])
+def test_the_contents_of_a_tab_stay_until_its_reader_loads_it_again(page, tab):  # noqa: F811
+    history = builders.looked_up()
+    session = history.rest("running")
+    page.goto(f"/sessions/{session.pk}/{tab}/")
+    contents = page.locator("#main table").first
+    before, place = contents.inner_text(), contents.bounding_box()
+    history.reply("It is covered.")
+    history.end("It is covered.")
+    expect(page.locator("#session-head .pill")).to_have_text("Done")
+    newer = page.get_by_role("link", name="The session has changed: reload this page")
+    expect(newer).to_be_in_viewport()
+    assert (contents.inner_text(), contents.bounding_box()) == (before, place)
+    assert problems(page) == ""
+    newer.click()
+    expect(newer).to_have_count(0)
+    expect(contents).not_to_have_text(before)
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,25 @@ def test_a_page_that_is_told_shows_a_step_without_polling_for_it(
     assert wrong == []
 
 
+def test_a_tab_that_stays_as_it_was_loaded_is_told_that_there_is_something_newer(context: BrowserContext):
+    history = builders.looked_up()
+    session = history.rest("running")
+    page = log_in(context)
+    asked = Requests(page)
+    without_timers(page)
+    page.goto(f"/sessions/{session.pk}/state/")
+    wait_until(page, lambda: asked.of("news") == 1 and asked.of("top") == 1)
+    pass_seconds(page, 5)
+    assert asked.of("top") == 1
+    history.session.refresh_from_db()
+    history.reply("It is covered too.")
+    history.end("It is covered too.")
+    wait_until(page, lambda: page.locator("#reload").count() > 0)
+    assert page.locator("#session-head .pill").text_content() == "Done"
+    assert asked.of("top") <= 3
+    assert asked.of("news") == 1
+
+
 def test_a_page_whose_stream_breaks_off_polls_at_once_and_listens_again_later(
     context: BrowserContext, redis_server: Any
 ):

@@ -666,3 +666,73 @@ def test_the_conversation_is_live_and_costs_one_query_while_nothing_changes(desk
     assert 'id="session-head" hx-swap-oob="true"' in part
     assert 'id="talk"\n' in part
     assert "hx-trigger" not in part
+
+
+STAYING = ["state/", "memories/", "checkpoints/", "audit/", "json/", "find/?q=policy", "?show=errors"]
+
+
+def top_of(page: str) -> str:
+    """The address that a tab asks which stays as it was loaded."""
+    polled = re.search(r'id="newer"\s+hx-get="([^"]+)"', page)
+    assert polled is not None
+    return html.unescape(polled[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tab", STAYING)
+def test_a_tab_that_stays_as_it_was_loaded_has_a_live_top_and_says_that_the_session_has_changed(
+    desk, tab, django_assert_num_queries
+):
+    history = builders.looked_up()
+    session = history.rest("running")
+    page = desk.get(f"/sessions/{session.pk}/{tab}").content.decode()
+    assert 'id="reload"' not in page
+    with django_assert_num_queries(1):
+        assert ask(desk, top_of(page)).status_code == 204
+    history.lookup("POL-8")
+    with django_assert_num_queries(4):
+        text = ask(desk, top_of(page)).content.decode()
+    assert re.search(r'<a [^>]*id="reload" href="">The session has changed: reload this page</a>', text)
+    for part in ("session-head", "banner"):
+        assert re.search(rf'id="{part}"[^>]*hx-swap-oob="true"', text), part
+    assert re.search(rf"<title>\s*{session} · Running · AgentState\s*</title>", text)
+    # It says so until it is loaded again, also where nothing more happens.
+    assert ask(desk, top_of(text)).status_code == 204
+    history.reply("Yes.")
+    history.end("Yes.")
+    text = ask(desk, top_of(text)).content.decode()
+    assert 'id="reload"' in text
+    assert "hx-trigger" not in text
+    assert "Done" in text
+    assert 'id="newer"' not in desk.get(f"/sessions/{session.pk}/{tab}").content.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tab", ["", "conversation/"])
+def test_a_tab_that_is_live_itself_asks_for_nothing_else(desk, tab):
+    page = text_at(desk, f"/sessions/{builders.running().pk}/{tab}")
+    assert 'id="newer"' not in page
+
+
+@pytest.mark.slow
+def test_what_happens_by_the_clock_alone_is_told_at_the_top_of_a_tab_and_is_nothing_newer(desk, clock):
+    history = builders.looked_up()
+    session = history.rest("running", lease_expires_at=timezone.now() + timedelta(seconds=5))
+    page = text_at(desk, f"/sessions/{session.pk}/state/")
+    clock(6)
+    text = ask(desk, top_of(page)).content.decode()
+    assert "The lease of" in text
+    assert 'id="reload"' not in text
+    assert ask(desk, top_of(text)).status_code == 204
+
+
+@pytest.mark.slow
+def test_a_reply_that_is_being_written_is_no_news_for_a_tab_that_does_not_show_it(
+    desk, django_assert_num_queries
+):
+    session = builders.looked_up().rest("running")
+    page = text_at(desk, f"/sessions/{session.pk}/state/")
+    calls = session.totals.get("model_calls", 0)
+    partial_replies.write(session.pk, Written("1.2.3", session.epoch, calls, "It is"))
+    with django_assert_num_queries(1):
+        assert ask(desk, top_of(page)).status_code == 204

@@ -38,6 +38,7 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/", timeline.timeline_tab, name="session"),
     path("sessions/<uuid:session_id>/earlier/", timeline.earlier_steps, name="earlier"),
     path("sessions/<uuid:session_id>/live/", timeline.live, name="live"),
+    path("sessions/<uuid:session_id>/top/", tabs.top, name="top"),
     path("sessions/<uuid:session_id>/also-open/", live.also_open_line, name="also-open"),
     path("sessions/<uuid:session_id>/news/", news.session_news, name="news"),
     path(

@@ -51,13 +51,15 @@ def poll(request: Request, context: SessionContext, *, until: int | None = None)
 
 
 def unless_unchanged(
-    view: Callable[[HttpRequest, UUID], HttpResponse],
+    view: Callable[[HttpRequest, UUID], HttpResponse], *, shows_reply: bool = True
 ) -> Callable[[HttpRequest, UUID], HttpResponse]:
     """A view that answers 204 to a poll while its session is unchanged, which costs one query.
 
     It is unchanged while nothing is committed, the reply that is being written is the one that the page shows, its
     lease has run out if it had when the page was drawn (``lost``), and ``until`` lies ahead: when the session becomes
     stuck, by the clock alone, or the page draws again what it kept.
+
+    :param shows_reply: Whether the page shows the reply that is being written.
 
     The key stands for the login. All that it gives away by itself is that nothing has changed: what has, is for the
     user of the key, with the permissions that they have now.
@@ -77,13 +79,17 @@ def unless_unchanged(
                     not is_over
                     and watched.change == after
                     and watched.is_lost == (request.GET.get("lost") == "1")
-                    and partial_replies.version_of(session_id) == request.GET.get("reply", "")
+                    and (not shows_reply or _shows_newest_reply(request, session_id))
                 ):
                     return HttpResponse(status=204)
                 live_key.log_in(request, watched)
         return view(request, session_id)
 
     return polled
+
+
+def _shows_newest_reply(request: HttpRequest, session_id: UUID) -> bool:
+    return partial_replies.version_of(session_id) == request.GET.get("reply", "")
 
 
 def _is_over(request: HttpRequest, now: datetime) -> bool:

@@ -9,6 +9,7 @@ from sessions_app.desk.pages.earlier_effects import Request as EarlierRequest
 from sessions_app.desk.pages.session.also_open import also_open
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header, header
+from sessions_app.desk.views.live import poll
 from sessions_app.finding import queues
 from sessions_app.finding.neighbours import neighbours
 from sessions_app.models import CallStatus, InboxMessage, unread_messages
@@ -23,6 +24,7 @@ def session_frame(request: Request, context: SessionContext) -> dict[str, Any]:
     return {
         **session_values(request, context),
         "also_open": also_open(context),
+        "follows": poll(request, context),
         "queue_title": queues.BY_KEY[queue].title if queue else "",
         "neighbours": neighbours(context.session, queue, now=context.now) if queue else None,
     }

@@ -1,5 +1,6 @@
 """The other tabs of a session: conversation, state, checkpoints, audit, JSON, search; and the page of a single call."""
 
+import functools
 from uuid import UUID
 
 from django.http import Http404, HttpResponse, JsonResponse
@@ -73,6 +74,24 @@ def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
             "repair_from": repairs.newest_checkpoint_position(context.branch),
         },
     )
+
+
+@functools.partial(unless_unchanged, shows_reply=False)
+@staff_page
+@require_GET
+def top(request: Request, session_id: UUID) -> HttpResponse:
+    """The top of a tab that stays as it was loaded, and whether the session has changed ``since``.
+
+    What a person reads does not change under their eyes: they are told, and load the tab again.
+    """
+    context = session_context(request, session_id)
+    since = number(request, "since")
+    values = {
+        "live": poll(request, context),
+        "since": since,
+        "is_newer": since is not None and since != context.session.change,
+    }
+    return render_page(request, "session/newer.html", session_values(request, context) | values)
 
 
 @staff_page

@@ -47,6 +47,7 @@ def timeline_tab(request: Request, session_id: UUID) -> HttpResponse:
     around = _around_timeline(context, frame["header"])
     is_live = before is None and only is None
     values = {
+        "tab": "timeline",
         "page": page,
         "only": only,
         "gaps": request.GET.get("gaps") != "hide",
