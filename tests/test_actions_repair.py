@@ -49,8 +49,8 @@ STATE: dict[str, Any] = {
 MEMORY = {
     "goal": "Refund it",
     "plan": ["Look up", "Refund"],
-    "completed": ["Look up"],
     "notes": ["POL-7 is glass"],
+    "completed": ["Look up"],
 }
 
 
@@ -534,8 +534,8 @@ def test_the_working_memory_is_set():
     new = {
         "goal": "Refund all",
         "plan": ["Ask", "Refund"],
-        "completed": ["Ask"],
         "notes": ["VIP"],
+        "completed": ["Ask"],
     }
     edit_memory(session, **new)
     assert values(session)["working_memory"] == new

@@ -79,8 +79,8 @@ def memory() -> dict[str, Any]:
     return {
         "goal": f"Pay {SECRET}",
         "plan": ["ask", f"pay {SECRET}"],
-        "completed": ["ask"],
         "notes": [SECRET],
+        "completed": ["ask"],
     }
 
 
@@ -576,8 +576,8 @@ def test_repairs_keep_what_was_left_hidden(supervisor):
     assert latest(session, "working_memory") == {
         "goal": f"Pay {SECRET}",
         "plan": ["ask", f"pay {SECRET}", "write"],
-        "completed": ["ask", f"pay {SECRET}"],
         "notes": [SECRET],
+        "completed": ["ask", f"pay {SECRET}"],
     }
     message = Branch.objects.get(session=session, number=1).messages.get(role="user")
     whole = f"My account is {HIDDEN}."

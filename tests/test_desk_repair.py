@@ -1,6 +1,7 @@
 """Repairs on the desk, approvals that repeat or that hold for a session, and what the diagnosis says."""
 
 import html
+import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from agentstate.durable.state.encoding import decode
 from sessions_app import actions
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.models import (
@@ -30,8 +32,8 @@ pytestmark = pytest.mark.django_db
 MEMORY = {
     "goal": "Pay back",
     "plan": ["find the claim", "pay"],
-    "completed": ["find the claim"],
     "notes": ["VIP"],
+    "completed": ["find the claim"],
 }
 
 
@@ -105,8 +107,8 @@ def test_the_working_memory_is_changed_on_a_branch_of_its_own(supervisor):
     assert value == {
         "goal": "Pay half",
         "plan": ["find the claim", "pay", "write"],
-        "completed": ["find the claim", "pay"],
         "notes": [],
+        "completed": ["find the claim", "pay"],
     }
 
 
@@ -122,6 +124,33 @@ def test_a_state_value_is_changed_with_its_type_checked(supervisor):
     assert send(supervisor, session, "state-value", key="limit", value="250").status_code == 302
     session.refresh_from_db()
     assert StateValue.objects.get(branch=session.branch, key="limit").value == 250
+
+
+def test_an_object_is_shown_and_edited_with_its_keys_in_order(supervisor):
+    session = remembering()
+    order = {"name": "b", "id": 1, "a": 2}
+    keep(session, "limit", {"$type": "ordered", "keys": list(order), "value": order})
+    assert "$type" not in supervisor.get(f"/sessions/{session.pk}/state/").content.decode()
+    fields = sent_back(supervisor, session, "state-value", "?key=limit")
+    assert json.loads(html.unescape(fields["value"])) == order
+    assert list(json.loads(html.unescape(fields["value"]))) == list(order)
+    same = send(supervisor, session, "state-value", key="limit", **fields)
+    assert (same.status_code, "Nothing was changed." in same.content.decode()) == (400, True)
+    edits: list[dict[str, Any]] = [
+        {**order, "b": 3},
+        {"id": 1, "name": "b", "a": 2, "b": 3},
+        {"a": 2, "id": 1},
+    ]
+    for edited in edits:
+        answer = send(supervisor, session, "state-value", key="limit", value=json.dumps(edited))
+        assert answer.status_code == 302
+        session.refresh_from_db()
+        value: Any = StateValue.objects.get(branch=session.branch, key="limit").value
+        assert json.dumps(decode(value)) == json.dumps(edited)
+        assert ("$type" in value) == (edited != {"a": 2, "id": 1})
+    typed = {"$type": "ordered", "keys": 5, "value": {}}
+    wrong = send(supervisor, session, "state-value", key="limit", value=json.dumps(typed))
+    assert wrong.status_code == 400
 
 
 @pytest.mark.slow
@@ -271,10 +300,10 @@ def test_only_what_was_edited_in_a_text_is_changed(supervisor, value, typed, sto
 
 ODD_MEMORY = {
     "goal": " Pay\r\nback ",
-    "plan": ["find  the claim", "pay\nat once ", "pay"],
-    "completed": ["pay", "an earlier step", "find  the claim"],
-    "notes": ["VIP \n\nsince 2019", {"key": "iban", "text": "DE89"}, "Pays late\r\n"],
     "mood": "calm",
+    "plan": ["find  the claim", "pay\nat once ", "pay"],
+    "notes": ["VIP \n\nsince 2019", {"key": "iban", "text": "DE89"}, "Pays late\r\n"],
+    "completed": ["pay", "an earlier step", "find  the claim"],
 }
 
 

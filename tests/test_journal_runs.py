@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from haystack.components.agents import Agent
+from haystack.components.agents.state import State
+from haystack.dataclasses import ToolCall as CalledTool
+from haystack.tools import tool
 
 from agentstate.durable.agent import WrappedAgent, make_durable
 from agentstate.durable.port import Journal, LeaseLost
@@ -35,6 +39,19 @@ ADAPTERS = [
     pytest.param("valkey", marks=pytest.mark.redis),
     pytest.param("orm", marks=pytest.mark.django_db),
 ]
+
+
+@tool
+def put(state: State) -> str:
+    """Put a value into the State."""
+    state.set("config", {"name": "b", "id": 1, "a": 2})
+    return "put"
+
+
+@tool(inputs_from_state={"config": "config"})
+def render(config: dict[str, Any]) -> str:
+    """Show the value as text."""
+    return str(config)
 
 
 @pytest.fixture(params=ADAPTERS)
@@ -95,6 +112,26 @@ def test_a_run_in_slices_of_one_step_gives_what_the_plain_agent_gives(kind: Kind
     assert comparable(outcome.result) == plain.result
     assert stored(adapter) == plain.result
     assert Counter(sample_agents.effects) == plain.effects
+
+
+def test_a_value_of_the_state_keeps_the_order_of_its_keys(make: Make) -> None:
+    replies = [CalledTool("put", {}, id="1")], [CalledTool("render", {}, id="2")]
+
+    def agent() -> Agent:
+        return Agent(
+            chat_generator=sample_agents.scripted(*replies, "done"),
+            tools=[put, render],
+            state_schema={"config": {"type": dict[str, Any]}},
+        )
+
+    adapter = make({})
+    outcome = run(make_durable(agent()), adapter.open(say="hi"), Options(slice_is_over=lambda: True))
+    while outcome.status == "queued":
+        outcome = run(make_durable(agent()), adapter.open(), Options(slice_is_over=lambda: True))
+
+    assert outcome.result is not None, outcome.why
+    results = [found.result for row in outcome.result["messages"] for found in row.tool_call_results]
+    assert results == ["put", "{'name': 'b', 'id': 1, 'a': 2}"]
 
 
 @dataclass

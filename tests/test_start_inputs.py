@@ -1,14 +1,17 @@
 """What an agent can be given at its start: the form asks for it by type, and nothing wrong or missing is started."""
 
 import html
+import json
 import re
 from typing import Any
 
 import pytest
 from django.test import Client
 
+from agentstate.durable.state.encoding import decode
 from sessions_app import actions
 from sessions_app.access.errors import Invalid
+from sessions_app.access.roles import Actor
 from sessions_app.models import InboxMessage, Session
 from tests import builders
 
@@ -73,6 +76,19 @@ def test_the_values_that_were_typed_are_the_inputs_of_the_session(operator: Clie
     assert Session.objects.get().inputs["state"] == {
         "who": "Ann", "amount": 12.5, "urgent": True, "ids": ["a"],
     }  # fmt: skip
+
+
+def test_values_are_stored_with_their_keys_in_order(operator: Client) -> None:
+    value = {"name": "b", "id": 1, "a": [{"z": 1, "y": 2}]}
+    kwargs = {"response_format": {"type": "object", "properties": {"b": {}, "a": {}}}}
+    started = actions.start(
+        actor=Actor.system("test"), agent="plain", message="Hi", state={"x": value}, generation_kwargs=kwargs
+    )
+    started.refresh_from_db()
+    for given, name in ((value, "state"), (kwargs, "generation_kwargs")):
+        [stored] = started.inputs[name].values()
+        assert '"ordered"' in json.dumps(stored)
+        assert json.dumps(decode(stored)) == json.dumps(given.get("response_format", given))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from haystack.components.agents.state import State
 
 from agentstate.domain.working_memory import WorkingMemory, keeps_working_memory
 from agentstate.durable.memory import MEMORY_SCHEMA, complete_step, make_plan, take_note
+from agentstate.durable.state.tags import with_order
 from agentstate.names import MEMORY_TOOLS, WORKING_MEMORY_KEY
 
 
@@ -22,6 +23,17 @@ from agentstate.names import MEMORY_TOOLS, WORKING_MEMORY_KEY
 )
 def test_any_stored_value_can_be_read(stored: Any, expected: WorkingMemory) -> None:
     assert WorkingMemory.from_stored(stored) == expected
+
+
+def test_a_memory_is_read_whose_keys_have_an_order() -> None:
+    """As the State keeps it, with the keys of an agent's own code."""
+    stored = with_order({"mood": "calm", "goal": "go", "notes": {"when": "now", "at": "8"}})
+    assert stored["$type"] == "ordered"
+    memory = WorkingMemory.from_stored(stored)
+    assert memory.current_goal == "go"
+    assert list(memory.keyed_notes.items()) == [("when", "now"), ("at", "8")]
+    assert WorkingMemory.from_stored({"$type": "ordered", "keys": 5}) == WorkingMemory()
+    assert with_order(WorkingMemory("go").to_stored()) == WorkingMemory("go").to_stored()
 
 
 def test_what_is_written_is_read_back() -> None:

@@ -1,7 +1,7 @@
 """Working memory: an agent's goal, plan and notes, as a value and as it is stored in the State of a durable session.
 
 This is the only definition: the tools that write it, the desk's page and repair, and the value model use it. It is
-stored under `WORKING_MEMORY_KEY` as ``{"goal": str, "plan": [str], "completed": [str], "notes": notes}``. The notes are
+stored under `WORKING_MEMORY_KEY` as ``{"goal": str, "plan": [str], "notes": notes, "completed": [str]}``. The notes are
 a list of texts; where all of them have keys, a mapping; where some have, a list in which these are
 ``{"key": str, "text": str}``.
 """
@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from agentstate.domain.frozen import FrozenDict, require, set_fields, tuple_of
 from agentstate.domain.messages import ToolCall
-from agentstate.names import MEMORY_TOOLS
+from agentstate.names import MEMORY_TOOLS, TYPE_TAG
 
 Json = Any
 
@@ -46,9 +46,10 @@ class WorkingMemory:
     @classmethod
     def from_stored(cls, value: Json, tool_calls: Iterable[ToolCall] = ()) -> Self:
         """Read a stored value. What is missing, or is not what it should be, counts as empty."""
+        value = _untagged(value)
         if not isinstance(value, Mapping):
             return cls(tool_calls=tuple(tool_calls))
-        notes, keyed_notes = _notes(value.get("notes"))
+        notes, keyed_notes = _notes(_untagged(value.get("notes")))
         return cls(
             current_goal=str(value.get("goal") or ""),
             plan_steps=_texts(value.get("plan")),
@@ -64,11 +65,12 @@ class WorkingMemory:
             notes = dict(self.keyed_notes)
         elif self.keyed_notes:
             notes += [{"key": key, "text": text} for key, text in self.keyed_notes.items()]
+        # In the order of a database, which needs no tag to be kept.
         return {
             "goal": self.current_goal,
             "plan": list(self.plan_steps),
-            "completed": list(self.completed_steps),
             "notes": notes,
+            "completed": list(self.completed_steps),
         }
 
     @property
@@ -123,6 +125,16 @@ class WorkingMemory:
 def keeps_working_memory(tools: Iterable[str]) -> bool:
     """Whether an agent with these tools keeps a working memory, even if it has not written to it yet."""
     return not set(MEMORY_TOOLS).isdisjoint(tools)
+
+
+def _untagged(value: Json) -> Json:
+    """An object without the tag with which a stored one keeps the order of its keys (`agentstate.durable.state`)."""
+    if not isinstance(value, Mapping) or value.get(TYPE_TAG) != "ordered":
+        return value
+    keys, values = value.get("keys"), value.get("value")
+    if not isinstance(keys, list) or not isinstance(values, Mapping):
+        return {}
+    return {key: values[key] for key in keys if isinstance(key, str) and key in values}
 
 
 def _notes(value: Json) -> tuple[tuple[str, ...], dict[str, str]]:

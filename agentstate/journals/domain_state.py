@@ -6,6 +6,7 @@ from agentstate.domain import AgentState, Message, Role
 from agentstate.domain.reading import bodies_from
 from agentstate.durable.port import Journal
 from agentstate.durable.records import NewCheckpoint, NewMessage, Progress
+from agentstate.durable.state.tags import with_order
 from agentstate.journals.memory import MemoryJournal
 from agentstate.journals.store import ask
 from agentstate.names import WORKING_MEMORY_KEY, CheckpointKind
@@ -41,7 +42,7 @@ def write_state(journal: MemoryJournal, state: AgentState, *, memory: bool = Tru
 def _checkpoint(
     journal: Journal, state: AgentState, bodies: list[dict[str, Json]], *, memory: bool, ended: bool
 ) -> None:
-    stored = {WORKING_MEMORY_KEY: {"set": state.memory.to_stored()}} if memory else {}
+    stored = {WORKING_MEMORY_KEY: {"set": with_order(state.memory.to_stored())}} if memory else {}
     journal.checkpoint(
         NewCheckpoint(
             kind=CheckpointKind.END if ended else CheckpointKind.STEP,

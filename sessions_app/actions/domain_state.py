@@ -9,6 +9,7 @@ from agentstate.domain import AgentState, Message, Role, WorkingMemory
 from agentstate.domain.reading import bodies_from, messages_of
 from agentstate.domain.working_memory import keeps_working_memory
 from agentstate.durable.records import user_body
+from agentstate.durable.state.tags import without_order
 from agentstate.names import WORKING_MEMORY_KEY
 from sessions_app.access.errors import Invalid
 from sessions_app.access.roles import Actor
@@ -49,7 +50,7 @@ def write_state(
 
 def _write_memory(draft: RepairDraft, memory: WorkingMemory) -> bool:
     state = restore.state_of(draft.repaired, draft.checkpoint, only=WORKING_MEMORY_KEY)
-    before = state.get(WORKING_MEMORY_KEY)
+    before = without_order(state.get(WORKING_MEMORY_KEY))
     after = memory.to_stored()
     if after == (before or WorkingMemory().to_stored()):
         return False

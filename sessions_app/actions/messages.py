@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agentstate.durable.schemas import broken_rule
-from agentstate.durable.state.tags import as_plain_data
+from agentstate.durable.state.tags import as_plain_data, with_order
 from sessions_app.access.errors import Invalid, Refused
 from sessions_app.access.roles import Actor
 from sessions_app.access.shown import in_one_line
@@ -99,9 +99,9 @@ def start(
     names = sorted({required_text("A tag", tag.lower(), TAG_CHARACTERS) for tag in tags})
     if len(names) > MOST_TAGS:
         raise Invalid(f"There are {len(names)} tags, and a session has at most {MOST_TAGS}.")
-    inputs = {
-        "state": as_plain_data(json_object("The state", state)),
-        "generation_kwargs": as_plain_data(json_object("The generation kwargs", generation_kwargs)),
+    inputs: dict[str, Any] = {
+        "state": _encoded("The state", state),
+        "generation_kwargs": _encoded("The generation kwargs", generation_kwargs),
     }
     registered = RegisteredAgent.objects.filter(key=agent).first()
     if registered is None:
@@ -160,6 +160,12 @@ def _texts(given: Any, otherwise: str) -> list[str]:
     if not is_list or not all(isinstance(text, str) for text in texts):
         raise Invalid(otherwise)
     return texts
+
+
+def _encoded(what: str, values: dict[str, Any] | None) -> dict[str, Any]:
+    """The values by name as a worker decodes them: as plain data, with their keys in order."""
+    plain = as_plain_data(json_object(what, values))
+    return {name: with_order(value) for name, value in plain.items()}
 
 
 def _last_of_users(messages: Sequence[tuple[str, dict[str, Any] | None]]) -> str:

@@ -10,7 +10,14 @@ from typing import Any
 from uuid import UUID
 
 from agentstate.domain.working_memory import WorkingMemory, keeps_working_memory
-from agentstate.durable.state.tags import is_well_formed, shape, tagged_values, without_tags
+from agentstate.durable.state.tags import (
+    is_well_formed,
+    shape,
+    tagged_values,
+    with_order,
+    without_order,
+    without_tags,
+)
 from agentstate.names import ENDED_CALL_STATES, TYPE_TAG, WORKING_MEMORY_KEY
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.access.roles import Actor
@@ -49,7 +56,14 @@ def edit_state(
     require(actor, EDIT_STATE.permission)
     values = json_object("The state", values)
     draft = repair_branch.begin(EDIT_STATE, actor, session_id, reason, expected_version)
-    return _set_values(draft, restore.state_of(draft.repaired, draft.checkpoint), values)
+    values = {key: without_order(value) for key, value in values.items()}
+    return _set_values(draft, _present_values(draft), values)
+
+
+def _present_values(draft: RepairDraft) -> dict[str, Json]:
+    """By their keys, encoded, with their keys in order: the tags that keep it are written when they are stored."""
+    stored = restore.state_of(draft.repaired, draft.checkpoint)
+    return {key: without_order(value) for key, value in stored.items()}
 
 
 def _set_values(
@@ -67,7 +81,12 @@ def _set_values(
         if before is not None and value_type(before) != value_type(value):
             raise Invalid(f"{key} must be {value_type(before)}, not {value_type(value)}.")
         _check_tags(key, value, before)
-    draft.state = {key: value for key, value in values.items() if current_values.get(key) != value}
+    draft.state = {
+        key: value
+        for key, value in values.items()
+        # Two objects are equal whose keys have another order, their stored forms are not.
+        if with_order(current_values.get(key)) != with_order(value)
+    }
     if not draft.state:
         raise Invalid("Nothing was changed.")
     return draft.commit("state", {"keys": sorted(draft.state)})
@@ -93,7 +112,7 @@ def edit_memory(
     """
     require(actor, EDIT_MEMORY.permission)
     draft = repair_branch.begin(EDIT_STATE, actor, session_id, reason, expected_version)
-    current_values = restore.state_of(draft.repaired, draft.checkpoint)
+    current_values = _present_values(draft)
     stored = current_values.get(WORKING_MEMORY_KEY)
     parts = {"goal": goal, "plan": plan, "completed": completed, "notes": notes}
     try:

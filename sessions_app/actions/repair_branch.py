@@ -14,6 +14,7 @@ from uuid import UUID
 from django.forms.models import model_to_dict
 from django.utils import timezone
 
+from agentstate.durable.state.tags import with_order
 from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.errors import Invalid
 from sessions_app.access.roles import Actor
@@ -58,7 +59,7 @@ class RepairDraft:
     new_branch: Branch
     checkpoint: Checkpoint
     now: datetime
-    state: dict[str, Json] = field(default_factory=dict)
+    state: dict[str, Json] = field(default_factory=dict)  # by key, without tags that keep the order of keys
     context: list[int] | None = None
     answers: dict[int, tuple[CallStatus, str]] = field(default_factory=dict)
     copies_step: bool = True
@@ -167,7 +168,7 @@ def begin(
 def _write_checkpoint(draft: RepairDraft) -> Checkpoint:
     base, position = draft.checkpoint, draft.next_position()
     StateValue.objects.bulk_create(
-        StateValue(branch=draft.new_branch, position=position, key=key, value=value)
+        StateValue(branch=draft.new_branch, position=position, key=key, value=with_order(value))
         for key, value in draft.state.items()
     )
     return Checkpoint.objects.create(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentstate.articles import with_article
+from agentstate.durable.state.tags import in_stored_order
 from agentstate.durable.state.types import (
     COLLECTION_TAG,
     COLLECTIONS,
@@ -66,17 +67,19 @@ def clean_text(text: str) -> str:
 def encode(value: Any, path: str = "the value") -> Json:
     """The value as plain JSON. What is of a subclass of a plain type is stored as that, with the name of its own.
 
+    The order of keys is kept, which a database may change: a prompt or a tool may show the value as text.
+
     :raises NotStorable: naming the place, for a type that is not on the list.
     """
-    return _Encoder().encode(value, path)
+    return _Encoder(ordered=True).encode(value, path)
 
 
 def encode_marked(value: Any) -> tuple[Json, str]:
-    """The value as plain JSON, and the name of the first type in it that cannot be stored; "" if there is none.
+    """Like `encode`, and the name of the first type in the value that cannot be stored; "" if there is none.
 
     In the place of such a value stands its text or its plain data, with the name of its type.
     """
-    encoder = _Encoder(texts=True)
+    encoder = _Encoder(texts=True, ordered=True)
     return encoder.encode(value, "the value"), encoder.marked_type
 
 
@@ -89,7 +92,7 @@ def encode_lossy(value: Any) -> tuple[Json, bool]:
 
 
 def encode_result(value: Any) -> tuple[Json, bool]:
-    """Like `encode_lossy`, and preserves the order of keys, which a database may change: the model sees it as text."""
+    """Like `encode_lossy`, and the order of keys is kept: the model sees the result as text."""
     encoder = _Encoder(texts=True, marks=False, ordered=True)
     return encoder.encode(value, "the result"), encoder.lost
 
@@ -155,7 +158,7 @@ class _Encoder:
     :param texts: What cannot be stored is stored as its text, instead of being refused.
     :param marks: What is stored as something else is marked with the name of its type, of which it comes back as a
         `StandIn` or as plain data. Without marks, as a result is stored, nothing but `lost` tells.
-    :param ordered: The order of the keys of each dict is stored.
+    :param ordered: The order of the keys of each dict is stored where PostgreSQL's jsonb would change it.
     """
 
     def __init__(self, *, texts: bool = False, marks: bool = True, ordered: bool = False) -> None:
@@ -210,7 +213,7 @@ class _Encoder:
         if tag is not None:
             data = TAGGED[tag][1](value)
             if tag in NESTED:
-                data = {key: self.encode(item, f"{path}.{key}") for key, item in data.items()}
+                data = self._fields(data, path)
             return {TYPE_TAG: tag, "value": data}
         if type(value) in COLLECTION_TAG and getattr(value, "maxlen", None) is None:
             content = self._content(list(value) if isinstance(value, deque) else dict(value), path)
@@ -236,6 +239,17 @@ class _Encoder:
             return self._instead(value, self._content(plain, path))
         return self._text(value, path)
 
+    def _fields(self, fields: dict[str, Any], path: str) -> Json:
+        """The fields of an object of Haystack, which is built from them by their names: in the State only the keys of
+        its `meta` may have an order that matters.
+        """
+        before, data = self.ordered, {}
+        for name, item in fields.items():
+            self.ordered = before and (name == "meta" or not self.marks)
+            data[name] = self.encode(item, f"{path}.{name}")
+        self.ordered = before
+        return data
+
     def _content(self, value: Any, path: str) -> Json:
         """The content of a value of another type. The keys of a dict may have an order that matters."""
         if type(value) is not dict:
@@ -259,9 +273,7 @@ class _Encoder:
             }
             if data.keys() != value.keys():
                 self._lose("")  # a text in which a character was replaced
-            if self.ordered and list(data) != sorted(data, key=_as_postgres_orders):
-                return {TYPE_TAG: "ordered", "keys": list(data), "value": data}
-            return data
+            return in_stored_order(data) if self.ordered else data
         pairs = [
             [self._hashable(key, path), self.encode(item, f"{path}[{_text_of(key)}]")]
             for key, item in value.items()
@@ -321,11 +333,6 @@ def is_flat(value: dict[Any, Any]) -> bool:
 def _is_unchanged_by_databases(value: float) -> bool:
     """Whether every database returns the number unchanged, as plain JSON."""
     return -1e16 < value < 1e16 and (value != 0 or math.copysign(1, value) > 0)
-
-
-def _as_postgres_orders(key: str) -> tuple[int, bytes]:
-    data = key.encode()
-    return len(data), data
 
 
 def _is_plain(value: Any) -> bool:

@@ -29,6 +29,41 @@ def as_plain_data(value: Json) -> Json:
     return {key: as_plain_data(item) for key, item in value.items()}
 
 
+def in_stored_order(data: dict[str, Json]) -> Json:
+    """The object with a tag that keeps the order of its keys, if PostgreSQL's jsonb would change it."""
+    if list(data) == sorted(data, key=_as_postgres_orders):
+        return data
+    return {TYPE_TAG: "ordered", "keys": list(data), "value": data}
+
+
+def with_order(value: Json) -> Json:
+    """An encoded value without tags that keep the order of keys, with them: as `encoding` writes it."""
+    if isinstance(value, list):
+        return [with_order(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if TYPE_TAG not in value:
+        return in_stored_order({key: with_order(item) for key, item in value.items()})
+    inner = value.get("value")
+    if isinstance(inner, dict) and value[TYPE_TAG] not in _CONTAINERS:
+        # The fields of an object of Haystack, see `encoding`.
+        meta = {name: with_order(item) for name, item in inner.items() if name == "meta"}
+        return {**value, "value": {**inner, **meta}}
+    return {**value, "value": with_order(inner)}
+
+
+def without_order(value: Json) -> Json:
+    """An encoded value without those tags, with its keys in that order: what a person edits. Other tags are kept."""
+    if isinstance(value, list):
+        return [without_order(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    inner: Json = value.get("value")
+    if value.get(TYPE_TAG) == "ordered" and _is_ordered({"keys": value.get("keys"), "value": inner}):
+        return {key: without_order(inner[key]) for key in value["keys"]}
+    return {key: without_order(item) for key, item in value.items()}
+
+
 def without_tags(value: Json) -> Json:
     """The encoded value as plain JSON, for people and for programs that only read: all that is exported or shown.
 
@@ -120,6 +155,11 @@ def _is_ordered(tagged: dict[str, Json]) -> bool:
     if not isinstance(keys, list) or not isinstance(value, dict):
         return False
     return all(isinstance(key, str) for key in keys) and len(keys) == len(value) and set(keys) == value.keys()
+
+
+def _as_postgres_orders(key: str) -> tuple[int, bytes]:
+    data = key.encode()
+    return len(data), data
 
 
 def _is_dict(tagged: dict[str, Json]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from django import forms
 
+from agentstate.durable.state.tags import without_order
 from sessions_app import actions, wording
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
@@ -92,7 +93,10 @@ class StateForm(ReasonForm):
         if shown_key != key:
             # No page names such a key, so its name has been guessed.
             self.impossible = NAME_IS_HIDDEN
-        self.present = None if self.impossible else repairs.value(self.session.current_branch, key)
+        # The keys of an object stand in their order, which what is stored keeps by a tag.
+        self.present = (
+            None if self.impossible else without_order(repairs.value(self.session.current_branch, key))
+        )
         [value] = self.context.mask.json({key: self.present}).values()
         self.shown = value
         type_name = value_type(self.present)

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.conf import settings
 
+from agentstate.durable.state.tags import without_tags
 from agentstate.names import AGENT_GENERATOR
 from agentstate.prices import price_of
 from sessions_app.access.availability import shows
@@ -130,7 +131,7 @@ def _options(context: SessionContext) -> dict[str, Json]:
     """What the session's own inputs add to the options of the generator."""
     inputs = context.session.inputs
     own = inputs.get("generation_kwargs") if isinstance(inputs, dict) else None
-    return {"generation_kwargs of the session": own} if own else {}
+    return {"generation_kwargs of the session": without_tags(own)} if own else {}
 
 
 def _shown(context: SessionContext, branch: Branch, rows: list[Message]) -> list[ShownMessage]:
