@@ -125,9 +125,11 @@ def test_a_module_that_cannot_be_imported(desk: Desk, settings: Any) -> None:
     desk.agent(sample_agents.refunds)
     session = desk.start()
     settings.AGENTSTATE_AGENTS = ["no.such.module"]
+    driving.unregister(KEY)
     assert desk.drive(session) == "waiting"
     assert "'no.such.module' cannot be imported" in desk.fresh(session).why
     settings.AGENTSTATE_AGENTS = []
+    desk.agent(sample_agents.refunds)
     desk.resume(session)
     assert desk.run(session).phase == Phase.DONE
 

@@ -18,6 +18,7 @@ from pytest_django import Settings
 from agentstate.durable import agent as building
 from agentstate.durable.description import run_inputs
 from sessions_app import actions
+from sessions_app.access.errors import Refused
 from sessions_app.models import AgentDefinition, RegisteredAgent
 from sessions_app.runtime import agents as publishing
 from sessions_app.runtime import worker
@@ -229,6 +230,25 @@ def test_a_broken_module_hides_no_other(write: Write) -> None:
     assert name in problem
     assert "nothing_of_that_name" in problem
     assert agents() == {"well": ""}
+
+
+def test_an_agent_that_its_module_registered_before_it_failed_is_not_started(write: Write) -> None:
+    source = AGENT.format(key="half", body=indent(BUILDS, "    "), policies="")
+    name = write(text=f"{source}\n\nraise RuntimeError('A key needs a digit.')\n")
+    write("well")
+    [problem] = publish_agents()
+    assert f"'{name}' cannot be imported" in problem
+    assert "A key needs a digit. Correct the module" in problem
+    assert agents() == {"half": problem, "well": ""}
+    with pytest.raises(Refused, match="A key needs a digit"):
+        actions.start(actor=builders.SYSTEM, agent="half", message="Hello")
+    # A session that was there before waits for its agent, and those of other modules run.
+    RegisteredAgent.objects.update(problem="")
+    for agent, status in (("half", "waiting"), ("well", "idle")):
+        session = actions.start(actor=builders.SYSTEM, agent=agent, message="Hello")
+        assert worker.drive(session.pk, worker="tests") == status
+        session.refresh_from_db()
+        assert (problem in session.why) == (agent == "half")
 
 
 def test_an_agent_whose_module_has_an_error_is_published_with_the_place_and_the_error_alone(

@@ -165,8 +165,9 @@ class Registry:
             except Exception as error:
                 is_misnamed = isinstance(error, ModuleNotFoundError) and error.name == module
                 cure = "AGENTSTATE_AGENTS" if is_misnamed else "the module, then restart the workers"
+                why = describe_code_error(error).rstrip(".")
                 raise AgentModuleMissing(
-                    f"The agent module {module!r} cannot be imported: {describe_code_error(error)}. Correct {cure}."
+                    f"The agent module {module!r} cannot be imported: {why}. Correct {cure}."
                 ) from error
 
     def get(self, key: str) -> Registration:

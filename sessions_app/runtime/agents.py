@@ -33,13 +33,15 @@ def publish_agents() -> list[str]:
 
     :returns: For each module of AGENTSTATE_AGENTS that cannot be imported, a sentence that says why.
     """
-    from agentstate.durable.agent import describe
+    from agentstate.durable.agent import Description, describe
 
     problems = load_agents()
     published = {row.key: row for row in RegisteredAgent.objects.all()}
     rows, definitions = [], []
     for registration in registry.all():
-        description = describe(registration)
+        # What a module has registered before it failed cannot run either.
+        why = _problem_of(registration.module, problems)
+        description = Description(problem=why) if why else describe(registration)
         rows.append(_row(registration, description, published.get(registration.key)))
         if description.definition:
             definitions.append(_definition(registration.key, description))
@@ -92,6 +94,21 @@ def load_agents() -> dict[str, str]:
     return problems
 
 
+def runnable(key: str) -> Registration:
+    """The registration of an agent that this process can run.
+
+    :raises AgentError: saying what to do. A module that cannot be imported keeps only its own agents from running.
+    """
+    problems = load_agents()
+    try:
+        registration = registry.get(key)
+    except AgentError as error:
+        raise AgentModuleMissing(" ".join(problems.values())) if problems else error from None
+    if why := _problem_of(registration.module, problems):
+        raise AgentModuleMissing(why)
+    return registration
+
+
 def may_run_again(key: str) -> Callable[[str], bool]:
     """For an agent that may not be buildable: whether an interrupted call of a tool runs again without a person.
 
@@ -141,7 +158,12 @@ def _definition(key: str, description: "Description") -> AgentDefinition:
 
 def _why_not_registered(module: str, problems: dict[str, str]) -> str:
     """Why no process has the agent: what is wrong with its own module, where that is known, and nothing else."""
+    return _problem_of(module, problems) or " ".join([_NOT_REGISTERED, *problems.values()])
+
+
+def _problem_of(module: str, problems: dict[str, str]) -> str:
+    """Why the module cannot be imported; "" where nothing is known of that."""
     for failed, problem in problems.items():
         if module == failed or module.startswith(f"{failed}."):
             return problem
-    return " ".join([_NOT_REGISTERED, *problems.values()])
+    return ""

@@ -22,7 +22,7 @@ from agentstate.durable.run import Options, Outcome, run, run_async
 from agentstate.durable.run_end import AgentChanged
 from sessions_app.models import Session, Status
 from sessions_app.runtime import leases, similar
-from sessions_app.runtime.agents import may_run_again, publish_listed_tools
+from sessions_app.runtime.agents import may_run_again, publish_listed_tools, runnable
 from sessions_app.runtime.event_loop import run_on_loop
 from sessions_app.runtime.journal import OrmJournal
 from sessions_app.runtime.kept_contexts import Kept, kept_contexts
@@ -150,8 +150,7 @@ def load(key: str) -> WrappedAgent:
 
     :raises AgentError: saying what to do, if it is not available.
     """
-    registry.load(settings.AGENTSTATE_AGENTS)
-    return build(registry.get(key))
+    return build(runnable(key))
 
 
 def compare_with_others(session_id: UUID) -> None:
