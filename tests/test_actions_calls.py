@@ -7,6 +7,7 @@ import pytest
 from django.forms.models import model_to_dict
 from django.utils import timezone
 
+from agentstate.durable.run_end import were_started
 from sessions_app import actions
 from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
 from sessions_app.access.roles import Actor
@@ -122,6 +123,27 @@ def test_a_session_goes_on_when_no_call_is_in_doubt_any_more(woken: list[str]) -
     decide(session, calls[1], skip="not sent")
     assert fresh(session).status == Status.QUEUED
     assert woken == [str(session.pk)]
+
+
+def test_the_reason_names_the_calls_that_are_still_in_doubt() -> None:
+    history = builders.looked_up()
+    history.reply(calls=[("pay", {}), ("later", {}), ("wait", {}), ("pay", {"amount": 2})])
+    calls = [history.doubt(call) for call in history.calls]
+    rest = "or may not have taken effect. The agent has changed since."
+    why = f"{were_started(call.tool for call in calls)} {rest}"
+    session = history.rest("waiting", waiting_for=WaitingFor.DOUBT, why=why)
+    seen = []
+    for call in calls[:2]:
+        decide(session, call, result="done")
+        seen.append(fresh(session).why)
+    actions.answer_call(
+        actor=builders.SYSTEM, session_id=session.pk, call_id=calls[2].pk, result="done", reason="I asked"
+    )
+    assert [*seen, fresh(session).why] == [
+        f"later, pay and wait were started and did not report back. They may {rest}",
+        f"pay and wait were started and did not report back. They may {rest}",
+        f"pay was started and did not report back. It may {rest}",
+    ]
 
 
 def test_a_decision_while_paused_does_not_make_it_run(woken: list[str]) -> None:

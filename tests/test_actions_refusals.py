@@ -74,6 +74,8 @@ def arguments(session: Session, action: str) -> dict[str, Any]:
 def sentence(session: Session, action: str, state: str) -> str:
     """The refusal of the table; of a call that is not in doubt, what it is comes before what the session is."""
     call = ToolCall.objects.filter(branch=session.branch).last()
+    if action == "decide" and state == "waiting_for_approval":
+        return "This call is not in doubt: it waits for approval."
     if action == "decide" and call is not None and call.status != "doubt":
         label = {"planned": "asked for", "started": "running", "done": "done"}[call.status]
         return f"This call is not in doubt: it is {label}."

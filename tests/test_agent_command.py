@@ -324,6 +324,37 @@ def test_decide_answers_a_request_for_approval(how: list[str], decision: str) ->
     assert event.reason == "I asked the boss"
 
 
+@pytest.mark.parametrize("how", [["--approve"], ["--again"]])
+def test_decide_names_the_option_with_which_a_changed_agent_goes_on(how: list[str]) -> None:
+    session = builders.waiting_for_approval() if how == ["--approve"] else builders.in_doubt()
+    call = ToolCall.objects.latest("position")
+    RegisteredAgent.objects.update(definition="e" * 64)
+    with pytest.raises(
+        CommandError, match=r"The agent has changed since the session last ran.*--new-definition"
+    ):
+        run("decide", session.pk, call.call_id, *how)
+    run("decide", session.pk, call.call_id, *how, "--new-definition")
+    session.refresh_from_db()
+    assert session.definition == "e" * 64
+
+
+def test_decide_names_the_option_for_an_effect_that_has_been_seen() -> None:
+    session = builders.waiting_for_approval()
+    approval = Approval.objects.get()
+    Approval.objects.update(repeats=ToolCall.objects.earliest("position"))
+    with pytest.raises(CommandError, match=r"already took effect, or may have.*--effects-seen"):
+        run("decide", session.pk, approval.call.call_id, "--approve")
+    run("decide", session.pk, approval.call.call_id, "--approve", "--effects-seen")
+    approval.refresh_from_db()
+    assert approval.decision == "approved"
+
+
+def test_decide_says_of_a_call_that_is_to_be_approved_that_it_waits_for_that() -> None:
+    session = builders.waiting_for_approval()
+    with pytest.raises(CommandError, match=r"This call is not in doubt: it waits for approval."):
+        run("decide", session.pk, Approval.objects.get().call.call_id, "--result", "paid")
+
+
 def test_decide_says_that_a_tool_returns_nothing() -> None:
     session = builders.in_doubt()
     call = ToolCall.objects.get(status=CallStatus.DOUBT)

@@ -6,7 +6,7 @@ from haystack.tools import Tool
 
 from agentstate.durable import nested_agents
 from agentstate.durable.records import CallRecord
-from agentstate.durable.run_end import InDoubt
+from agentstate.durable.run_end import InDoubt, were_started
 from agentstate.names import CallState
 
 
@@ -33,13 +33,6 @@ def in_doubt(
     names = sorted({call.tool for call in doubts})
     notes = "".join(nested_agents.doubt_note((tools or {}).get(name)) for name in names)
     return InDoubt(
-        why=f"{_were_started(names)} or may not have taken effect.{notes}{f' {also}' if also else ''}",
+        why=f"{were_started(names)} or may not have taken effect.{notes}{f' {also}' if also else ''}",
         calls=tuple(call.position for call in doubts),
     )
-
-
-def _were_started(tools: list[str]) -> str:
-    *first, last = tools
-    if first:
-        return f"{', '.join(first)} and {last} were started and did not report back. They may"
-    return f"{last} was started and did not report back. It may"

@@ -4,6 +4,7 @@ Each type names the session's next status, what a waiting session waits for, and
 gets ("" for none). All values are plain JSON. Needs no Haystack.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Literal
@@ -151,6 +152,14 @@ class InDoubt(ExplainedEnd):
     event = RunEvent.IN_DOUBT
     waiting_for = Need.DOUBT
     calls: tuple[int, ...]
+
+
+def were_started(tools: Iterable[str]) -> str:
+    """How the reason begins for which calls of these tools are in doubt."""
+    *first, last = sorted(set(tools))
+    if first:
+        return f"{', '.join(first)} and {last} were started and did not report back. They may"
+    return f"{last} was started and did not report back. It may"
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,9 @@ def decide(facts: Facts) -> str:
     if call is not None and call.branch_id != facts.session.branch_id:
         return ON_DISCARDED_BRANCH
     if call is not None and call.status != CallStatus.DOUBT:
+        approval = getattr(call, "approval", None) if call.status == CallStatus.PLANNED else None
+        if approval is not None and not approval.decision:
+            return "This call is not in doubt: it waits for approval."
         return f"This call is not in doubt: it is {CallStatus(call.status).label}."
     return _while_stopped(facts.session)
 

@@ -43,6 +43,14 @@ class Moved(ActionError):
     status = 409
 
 
+class DefinitionNotShown(Moved):
+    """The agent has changed, and the person was not shown its present definition."""
+
+
+class EffectNotSeen(Invalid):
+    """The tool of a call already took effect, or may have, and the person has not said that they saw it."""
+
+
 class SentBefore(ActionError):
     """A form that was carried out before is sent again. ``session_id`` is the session that it changed or started."""
 

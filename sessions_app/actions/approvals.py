@@ -13,7 +13,7 @@ from django.utils import timezone
 from agentstate.durable.breakpoints import same_value
 from agentstate.durable.schemas import WrongSchemaError, unfit_arguments
 from sessions_app.access.availability import already_decided
-from sessions_app.access.errors import Invalid, Moved, NotFound
+from sessions_app.access.errors import EffectNotSeen, Invalid, Moved, NotFound
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import APPROVE, REJECT, REUSE, WITHDRAW, Action
 from sessions_app.actions.base import (
@@ -80,7 +80,7 @@ def approve(
         )
     follows = follows_an_effect(approval)
     if follows and not effects_seen:
-        raise Invalid(EFFECT_NOT_SEEN.format(tool=approval.call.tool))
+        raise EffectNotSeen(EFFECT_NOT_SEEN.format(tool=approval.call.tool))
     if edited is None:
         edited = approval.edited
     else:

@@ -1,9 +1,20 @@
-"""Finding the tool call that a person decides about."""
+"""The tool call that a person decides about: finding it, and what is left to decide."""
+
+from collections.abc import Iterable, Sequence
 
 from django.db.models import QuerySet
 
+from agentstate.durable.run_end import were_started
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.models import Session, ToolCall
+
+
+def why_of_others(why: str, decided: Iterable[str], left: Sequence[str]) -> str:
+    """The reason for which a session waits that has calls in doubt, once some of them are decided.
+
+    :param decided: The tools of those, and `left` of the others.
+    """
+    return why.replace(were_started([*decided, *left]), were_started(left), 1)
 
 
 def find_call(session: Session, call_id: int | str, preferred: QuerySet[ToolCall]) -> ToolCall:

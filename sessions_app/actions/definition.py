@@ -4,7 +4,7 @@ A worker does not run such a session; it waits for a person, see `agentstate.dur
 continue accepts the definition that the workers have published, and no later one: the page that said so sends it along.
 """
 
-from sessions_app.access.errors import Moved
+from sessions_app.access.errors import DefinitionNotShown
 from sessions_app.models import Session, WaitingFor
 
 
@@ -14,7 +14,7 @@ def accept_definition(session: Session, shown: str) -> None:
     Nothing happens if the definition has not changed, or if none was shown: the session then waits with the reason.
 
     :param shown: The definition of which the page said that it is new, "" if the page said nothing of it.
-    :raises Moved: if it is not the present one.
+    :raises DefinitionNotShown: if it is not the present one.
     """
     if session.new_definition and shown:
         require_shown_definition(session, shown)
@@ -23,12 +23,14 @@ def accept_definition(session: Session, shown: str) -> None:
 def require_shown_definition(session: Session, shown: str) -> None:
     """The same for what lets a call or the session run.
 
-    :raises Moved: if the definition has changed, and another one or none was shown.
+    :raises DefinitionNotShown: if the definition has changed, and another one or none was shown.
     """
     if not session.new_definition:
         return
     if shown != session.new_definition:
-        raise Moved("The agent has changed since this page was drawn. Look at it again, then decide.")
+        raise DefinitionNotShown(
+            "The agent has changed since this page was drawn. Look at it again, then decide."
+        )
     session.definition = session.new_definition
 
 

@@ -23,7 +23,7 @@ from sessions_app.actions.base import (
     require,
     required_text,
 )
-from sessions_app.actions.calls import find_call
+from sessions_app.actions.calls import find_call, why_of_others
 from sessions_app.actions.definition import accept_definition, require_shown_definition
 from sessions_app.actions.outcomes import DoubtDecision, Outcome, one_outcome, stored_result
 from sessions_app.models import CallStatus, Session, ToolCall, WaitingFor
@@ -62,9 +62,12 @@ def decide(
     call = find_call(session, call_id, ToolCall.objects.filter(status=CallStatus.DOUBT))
     check(session, DECIDE, call=call)
     accept_definition(session, definition)
+    doubts = ToolCall.objects.filter(branch=session.branch, status=CallStatus.DOUBT)
+    others = list(doubts.exclude(pk=call.pk).values_list("tool", flat=True))
     _decide(session, call, actor, outcome, definition)
-    still_in_doubt = ToolCall.objects.filter(branch=session.branch, status=CallStatus.DOUBT).exists()
-    if session.waiting_for == WaitingFor.DOUBT and not still_in_doubt:
+    if session.waiting_for == WaitingFor.DOUBT and others:
+        session.why = why_of_others(session.why, [call.tool], others)
+    elif session.waiting_for == WaitingFor.DOUBT:
         queue(session)
     return commit(session, DECIDE.event, actor, reason, {**call.reference(), "decision": outcome.decision})
 

@@ -20,6 +20,7 @@ from sessions_app.access.errors import Invalid
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import Action
 from sessions_app.actions.base import check, commit, lock, required_text, set_status
+from sessions_app.actions.calls import why_of_others
 from sessions_app.actions.history import leave, move_to, set_status_at
 from sessions_app.history import restore
 from sessions_app.history.message_rows import RESULT_OF, RESULT_SOURCE, pack
@@ -247,7 +248,9 @@ def _set_status_of_step(draft: RepairDraft) -> None:
     calls.filter(status=CallStatus.STARTED).update(status=CallStatus.DOUBT)
     waited_because = session.why
     set_status(session, Status.PAUSED, why=draft.reason)
-    if calls.filter(status=CallStatus.DOUBT).exists():
+    if left := list(calls.filter(status=CallStatus.DOUBT).values_list("tool", flat=True)):
+        answered = ToolCall.objects.filter(branch=draft.repaired, position__in=draft.answers)
+        waited_because = why_of_others(waited_because, answered.values_list("tool", flat=True), left)
         session.status, session.waiting_for, session.why = Status.WAITING, WaitingFor.DOUBT, waited_because
     elif calls.filter(approval__decision="").exists():
         session.status, session.waiting_for, session.why = Status.WAITING, WaitingFor.APPROVAL, waited_because

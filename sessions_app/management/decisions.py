@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management import CommandError, CommandParser
 
 from sessions_app import actions
+from sessions_app.access.errors import DefinitionNotShown, EffectNotSeen
 from sessions_app.models import Session
 
 Options = dict[str, Any]
@@ -43,7 +44,23 @@ def check(options: Options) -> None:
 def decide(common: Options, options: Options, session: Session) -> Session:
     """
     :param common: What all actions on the session are given.
+    :raises ActionError: saying which option is missing, where the pages of the desk ask a person to confirm something.
     """
+    try:
+        return _decide(common, options, session)
+    except DefinitionNotShown:
+        raise DefinitionNotShown(
+            "The agent has changed since the session last ran. See on the session's page what changed, then give "
+            "--new-definition to continue with the agent as it is now."
+        ) from None
+    except EffectNotSeen:
+        raise EffectNotSeen(
+            "The tool of this call already took effect, or may have. See on the session's page when, then give "
+            "--effects-seen to let the call run in addition."
+        ) from None
+
+
+def _decide(common: Options, options: Options, session: Session) -> Session:
     call = {**common, "call_id": options["call_id"]}
     definition = session.new_definition if options["new_definition"] else ""
     if options["approve"]:
