@@ -13,6 +13,7 @@ from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage, Document, FileContent, ImageContent, StreamingChunk, ToolCall
 from haystack.hooks import hook
 from haystack.tools import SearchableToolset, Tool, Toolset, tool
+from pydantic import BaseModel
 
 from agentstate import DurableAgent
 from agentstate.durable.agent import make_durable
@@ -79,6 +80,10 @@ async def stream(chunk: StreamingChunk) -> None:
 def only_async_tool() -> Tool:
     parameters = {"type": "object", "properties": {"q": {"type": "string"}}}
     return Tool(name="later", description="later", parameters=parameters, async_function=answer)
+
+
+class Order(BaseModel):
+    number: str
 
 
 @hook
@@ -224,8 +229,19 @@ def test_each_turn_is_given_what_a_plain_run_is_given(
             {"data": {"x": object()}},
             "'data'\\['x'\\] holds a builtins.object",
         ),
+        (
+            {},
+            "Hi",
+            {"generation_kwargs": {"response_format": Order}},
+            r"response_format'\] holds the class Order, which cannot be stored. Give its JSON schema, .*"
+            r"\"schema\": Order.model_json_schema\(\)}}, or give the class to the chat generator itself",
+        ),
+        ({}, "Hi", {"streaming_callback": stream}, r"coroutine function, which only `await run_async"),
     ],
-    ids=["no message", "no variable", "another tool", "an unknown tool", "a value that cannot be stored"],
+    ids=[
+        *("no message", "no variable", "another tool", "an unknown tool", "a value that cannot be stored"),
+        *("a class", "an async callback"),
+    ],
 )
 def test_what_cannot_be_run_is_refused_with_the_reason_and_asks_nothing(
     options: dict[str, Any], messages: Any, inputs: dict[str, Any], reason: str
@@ -234,6 +250,24 @@ def test_what_cannot_be_run_is_refused_with_the_reason_and_asks_nothing(
     with pytest.raises((ValueError, TypeError), match=reason):
         durable.run(messages, **inputs)
     assert durable.journal().store.turns.all == []
+    assert durable.history() == []
+
+
+def test_an_async_callback_is_for_a_run_that_is_awaited() -> None:
+    chunks: list[str] = []
+
+    class Callback:
+        async def __call__(self, chunk: StreamingChunk) -> None:
+            chunks.append(chunk.content)
+
+    durable = DurableAgent(answering([]), MemoryJournal.open())
+    for call in (lambda: durable.run("Hi", Callback()), lambda: durable.resume(Callback())):
+        with pytest.raises(ValueError, match="Give `run` and `resume` a plain function"):
+            call()
+    assert durable.journal().store.turns.all == []
+    assert asyncio.run(durable.run_async("Hi", Callback())).finished
+    assert chunks
+    assert asyncio.run(durable.run_async("Again", lambda chunk: chunks.append(chunk.content))).finished
 
 
 def test_live_objects_reach_each_run_of_a_script_and_are_not_stored(tmp_path: Path) -> None:

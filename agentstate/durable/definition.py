@@ -143,10 +143,14 @@ def async_only_parts(agent: Agent) -> list[str]:
     for point, hooks in agent.hooks.items():
         is_async = [isinstance(hook, FunctionHook) and hook.function is None for hook in hooks]
         parts += [f"a {point} hook"] * sum(is_async)
-    callback = agent.streaming_callback
-    if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(type(callback).__call__):
+    if is_async_callback(agent.streaming_callback):
         parts.append("the streaming_callback")
     return parts
+
+
+def is_async_callback(callback: Any) -> bool:
+    """Whether only `run_async` can call it."""
+    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(type(callback).__call__)
 
 
 def describe_tool(tool: Tool, policy: ToolPolicy, tools_inside: list[str] | None = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from haystack.tools import Tool, Toolset, warm_up_tools
 from agentstate.articles import an
 from agentstate.durable.definition import tool_items, tools_of
 from agentstate.durable.state.chat_messages import message_body
-from agentstate.durable.state.encoding import encode
+from agentstate.durable.state.encoding import NotStorable, encode
 
 Json = Any
 NAMES = ("state", "generation_kwargs", "tools")
@@ -38,6 +38,7 @@ def encoded(inputs: Mapping[str, Any]) -> dict[str, Json]:
     if state := inputs.get("state"):
         record["state"] = {name: encode(value, f"the value of {name!r}") for name, value in state.items()}
     if generation_kwargs := inputs.get("generation_kwargs"):
+        _check_response_format(generation_kwargs.get("response_format"))
         record["generation_kwargs"] = encode(dict(generation_kwargs), "generation_kwargs")
     if (tools := inputs.get("tools")) is not None:
         if isinstance(tools, str) or not all(isinstance(name, str) for name in tools):
@@ -46,6 +47,18 @@ def encoded(inputs: Mapping[str, Any]) -> dict[str, Json]:
             )
         record["tools"] = list(tools)  # an empty list is none of the agent's tools
     return record
+
+
+def _check_response_format(given: Any) -> None:
+    """:raises NotStorable: for a class, which a plain run takes: stored data names no code."""
+    if isinstance(given, type):
+        raise NotStorable(
+            "generation_kwargs['response_format']",
+            given,
+            cure='Give its JSON schema, {"type": "json_schema", "json_schema": {"name": ..., "schema": '
+            f"{given.__name__}.model_json_schema()}}}}, or give the class to the chat generator itself, in its own "
+            "generation_kwargs.",
+        )
 
 
 def encoded_changes(agent: Agent, changes: Mapping[str, Any]) -> tuple[dict[str, Json], list[Json] | None]:

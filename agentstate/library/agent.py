@@ -177,7 +177,7 @@ class DurableAgent:
     ) -> Outcome:
         """As `run`, by the agent's `run_async`. The journal does not block the event loop."""
         given = {"state": state, "generation_kwargs": generation_kwargs, "tools": tools}
-        live = live_inputs(self._wrapped.agent, streaming_callback, hook_context, break_point)
+        live = live_inputs(self._wrapped.agent, streaming_callback, hook_context, break_point, is_async=True)
         return await self._complete_async(self._rules.asked(messages, key, given), live)
 
     def resume(
@@ -216,7 +216,7 @@ class DurableAgent:
         changes: Mapping[str, Any] | None = None,
     ) -> Outcome:
         """As `resume`, by the agent's `run_async`."""
-        live = live_inputs(self._wrapped.agent, streaming_callback, hook_context, break_point)
+        live = live_inputs(self._wrapped.agent, streaming_callback, hook_context, break_point, is_async=True)
         return await self._complete_async(self._rules.resumed(at, changes or {}), live)
 
     def _complete(self, turns: "TurnRule", live: dict[str, Any]) -> Outcome:

@@ -51,19 +51,27 @@ def check_key(key: Any) -> None:
 
 
 def live_inputs(
-    agent: "Agent", streaming_callback: Any, hook_context: Any, break_point: Any
+    agent: "Agent", streaming_callback: Any, hook_context: Any, break_point: Any, *, is_async: bool = False
 ) -> dict[str, Any]:
     """What a run is given that is not stored, as `agentstate.durable.run.Options` has it.
 
+    :param is_async: The run is awaited, and so may its callback be.
     :raises TypeError: for a callback that cannot be called, a context that is no dict, or what is no breakpoint.
-    :raises ValueError: for a breakpoint that could never stop: the agent lacks its tool, or the tool its argument.
+    :raises ValueError: for a callback that would have to be awaited, or a breakpoint that could never stop: the agent
+        lacks its tool, or the tool its argument.
     """
     from agentstate.durable.agent_checks import why_never_stopping
+    from agentstate.durable.definition import is_async_callback
 
     if streaming_callback is not None and not callable(streaming_callback):
         raise TypeError(
             f"{an(streaming_callback, start=True)} is no streaming_callback. Give a function that takes a "
             "StreamingChunk."
+        )
+    if not is_async and is_async_callback(streaming_callback):
+        raise ValueError(
+            "The streaming_callback is a coroutine function, which only `await run_async(...)` and `await "
+            "resume_async(...)` can call. Give `run` and `resume` a plain function."
         )
     if hook_context is not None and not isinstance(hook_context, dict):
         raise TypeError(f"The hook_context is a dict, not {an(hook_context)}.")

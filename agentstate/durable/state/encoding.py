@@ -39,15 +39,15 @@ MAX_BITS = 13_000
 class NotStorable(TypeError):
     """A value that cannot be stored; `path` says where it is."""
 
-    def __init__(self, path: str, value: object, why: str = "") -> None:
+    def __init__(self, path: str, value: object, why: str = "", cure: str = "") -> None:
         self.path = path
-        what = f"{path} holds {with_article(name_of(value))}"
-        super().__init__(
-            f"{what} {why}, which cannot be stored."
-            if why
-            else f"{what}, which cannot be stored. Keep text, numbers, booleans, lists, dicts, dates, Decimal, UUID, "
-            "bytes, Document or ChatMessage there."
-        )
+        what = f"the class {value.__qualname__}" if isinstance(value, type) else with_article(name_of(value))
+        if not why and not cure:
+            cure = (
+                "Keep text, numbers, booleans, lists, dicts, dates, Decimal, UUID, bytes, Document or ChatMessage "
+                "there."
+            )
+        super().__init__(f"{path} holds {what}{why and f' {why}'}, which cannot be stored. {cure}".rstrip())
 
 
 def clean_text(text: str) -> str:
