@@ -1,5 +1,6 @@
 """Starting a session, and sending a message to its agent."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from agentstate.celery import app
 from agentstate.durable.agent import make_durable
 from agentstate.durable.run import run
 from sessions_app import actions, wake
+from sessions_app.access import typed
 from sessions_app.access.errors import Forbidden, Invalid, Refused
 from sessions_app.access.roles import Actor
+from sessions_app.actions import chat_messages
 from sessions_app.models import Message, ModelCall, Phase, Session, Status
 from sessions_app.runtime import leases
 from sessions_app.runtime.journal import OrmJournal
@@ -384,3 +387,14 @@ def test_tools_that_a_session_cannot_use_are_refused(tools: Any, said: str) -> N
     with pytest.raises(Invalid, match=said):
         start(agent="two", tools=tools)
     assert not Session.objects.exists()
+
+
+def test_the_documentation_says_how_long_a_message_may_be() -> None:
+    promises = (Path(__file__).parent.parent / "docs" / "promises.md").read_text()
+    [row] = [line for line in promises.splitlines() if line.startswith("| how much |")]
+    for limit in (
+        f"a text of at most {typed.MESSAGE_BYTES // typed.KB} KB",
+        f"{chat_messages.MOST_BYTES:,} bytes as JSON",
+        f"{typed.JSON_BYTES // typed.KB} KB each",
+    ):
+        assert limit in row
