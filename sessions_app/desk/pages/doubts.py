@@ -96,7 +96,7 @@ def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetim
         summary=summary(agent, call.tool, call.ran_with, mask),
         effect=str(policy.get("effect") or ""),
         arguments=shown_arguments(tool, call.ran_with),
-        late=_late(call.tool, session.why),
+        late=late(call.tool, session.why),
         worker=sentence,
         may_still_end=may_still_end,
         agent_problem=agent_cannot_run(session),
@@ -106,7 +106,8 @@ def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetim
     )
 
 
-def _late(tool: str, why: str) -> str:
+def late(tool: str, why: str) -> str:
+    """That a call of the tool took longer than it may, as a sentence; "" where the session waits for another reason."""
     return f"{why.partition('. ')[0]}." if why.startswith(f"{tool} {LATE} ") else ""
 
 
