@@ -169,6 +169,27 @@ def test_a_message_is_kept_where_the_login_has_ended_and_is_sent_once_after_anot
     assert InboxMessage.objects.filter(session=session).count() == 1
 
 
+def test_a_form_with_a_page_of_its_own_is_not_left_without_a_network_or_a_login(tab):
+    builders.agent()
+    tab.goto("/start/")
+    message = tab.get_by_label("Message", exact=True)
+    message.fill("Is my roof covered?")
+    start = tab.get_by_role("button", name="Start", exact=True)
+    tab.context.set_offline(True)
+    start.click()
+    text = "No answer came from the server. Nothing was changed. Try again."
+    expect(tab.get_by_role("status").filter(has_text=text)).to_be_visible()
+    tab.context.set_offline(False)
+    end_login(tab)
+    start.click()
+    said = tab.get_by_role("status").filter(has_text="Nothing was sent: your login has ended.")
+    expect(said).to_be_visible()
+    log_in_in_another_tab(tab, said.get_by_role("link", name="Log in in a new tab"))
+    expect(message).to_have_value("Is my roof covered?")
+    start.click()
+    expect(tab.locator(".toast")).to_contain_text("Started.")
+
+
 def test_a_poll_does_not_leave_the_page_while_something_is_typed(tab):
     session = builders.running()
     tab.goto(f"/sessions/{session.pk}/")

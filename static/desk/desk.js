@@ -81,7 +81,7 @@
   const formId = () => $("main input[name=form_id]");
   if (formId() && !("posted" in document.body.dataset)) {
     document.addEventListener("submit", (event) => {
-      if (formId().form === event.target) history.replaceState({ ...history.state, formId: formId().value }, "");
+      if (formId().form === event.target && asked === event.target) history.replaceState({ ...history.state, formId: formId().value }, "");
     });
     if (history.state && history.state.formId) formId().value = history.state.formId;
   }
@@ -92,16 +92,15 @@
     const target = xhr.getResponseHeader("HX-Redirect");
     return target && new URL(target, location).pathname === document.body.dataset.login ? target : "";
   }
-  const stays = (verb) => verb !== "get" || typing(document.body);
   document.addEventListener("htmx:beforeOnLoad", (event) => {
     const { xhr, requestConfig } = event.detail;
-    if (loginOf(xhr) && stays(requestConfig.verb)) event.preventDefault();
+    if (loginOf(xhr) && (requestConfig.verb !== "get" || typing(document.body))) event.preventDefault();
   });
   // That login has another token; for the server to see whether it is one of the same user, it is told whose page this is.
+  const token = () => /(?:^|; )csrftoken=([^;]+)/.exec(document.cookie)?.[1];
   document.addEventListener("htmx:configRequest", ({ detail }) => {
     if (detail.verb === "get") return;
-    const token = /(?:^|; )csrftoken=([^;]+)/.exec(document.cookie);
-    if (token) detail.parameters.csrfmiddlewaretoken = token[1];
+    if (token()) detail.parameters.csrfmiddlewaretoken = token();
     detail.headers["Desk-User"] = document.body.dataset.user;
   });
   const LOG_IN = "Log in in a new tab";
@@ -114,9 +113,6 @@
   const say = $("#say-text"), SAID = "said";
   document.addEventListener("htmx:beforeOnLoad", ({ detail }) => {
     const target = detail.xhr.getResponseHeader("HX-Redirect");
-    // Unless it is what has just been sent.
-    const isSent = target && !loginOf(detail.xhr);
-    if (say && isSent && detail.requestConfig.path === say.form.getAttribute("action")) say.value = "";
     if (!say || !say.value || !target || new URL(target, location).pathname !== location.pathname) return;
     sessionStorage.setItem(SAID, JSON.stringify([location.pathname, say.value]));
   });
@@ -153,18 +149,43 @@
     else $("#dialog-body").prepend(note);
     note.scrollIntoView({ block: "center" });
   }
-  document.addEventListener("htmx:beforeRequest", (event) => {
-    const { elt, xhr, requestConfig } = event.detail, sends = requestConfig.verb !== "get";
-    if (!isOwn(elt)) return;
+  // Of an element that a live part has replaced meanwhile the page hears no events, so the request itself is listened to.
+  function watch(xhr, sends, stays = () => sends || typing(document.body)) {
     $("#failure")?.remove();
+    const ended = "your login has ended. What you typed is kept here. Log in again, then come back and try again.";
     const tell = () => sayFailure(why(xhr, sends), sends && location.href, "Open this page as it is now");
-    const ended = `Nothing was ${sends ? "sent" : "opened"}: your login has ended. What you typed is kept here. Log in again, then come back and try again.`;
-    // Of an element that a live part has replaced meanwhile the page hears no events.
     xhr.addEventListener("load", () => {
-      if (loginOf(xhr)) return stays(requestConfig.verb) && sayFailure(ended, loginOf(xhr), LOG_IN);
+      if (loginOf(xhr)) return stays() && sayFailure(`Nothing was sent: ${ended}`, loginOf(xhr), LOG_IN);
       if (xhr.status >= 400 && !isRefusedForm(xhr)) tell();
     });
     for (const name of ["error", "timeout"]) xhr.addEventListener(name, tell);
+  }
+  document.addEventListener("htmx:beforeRequest", ({ detail }) => {
+    if (isOwn(detail.elt)) watch(detail.xhr, detail.requestConfig.verb !== "get");
+  });
+  // A form whose answer is a page of its own would leave what is typed behind, so the server is asked first whether this
+  // user is still logged in.
+  let asks = null, asked = null;
+  document.addEventListener("submit", (event) => {
+    const { target: form, submitter } = event, { keys, user } = document.body.dataset;
+    if (event.defaultPrevented || form.method !== "post" || !user || form === asked) return;
+    event.preventDefault();
+    if (asks === form) return;
+    asks = form;
+    const xhr = new XMLHttpRequest();
+    watch(xhr, false, () => true);
+    xhr.addEventListener("loadend", () => {
+      asks = null;
+      if (xhr.status !== 200 || loginOf(xhr)) return;
+      if (token()) form.elements.csrfmiddlewaretoken.value = token();
+      asked = form;
+      form.requestSubmit(submitter);
+      asked = null;
+    });
+    xhr.open("GET", keys);
+    const headers = { "HX-Request": "true", "HX-Current-URL": location.href, "Desk-User": user };
+    for (const name in headers) xhr.setRequestHeader(name, headers[name]);
+    xhr.send();
   });
 
   // The page grew below what the reader looks at.
