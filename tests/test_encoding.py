@@ -346,7 +346,7 @@ class WithDict:
         (Order(1), "the value", "Order"),
         ({"a": [1, Order(2)]}, "the value['a'][1]", "Order"),
         ((Order(1),), "the value[0]", "Order"),
-        ({Order: 1}, "the value", "type"),
+        ({Order: 1}, "the value", "class Order"),
         ([Order(1), OrderedDict()], "the value[0]", "Order"),
         (WithDict({}), "the value", "WithDict"),
         (lambda: 1, "the value", "function"),
