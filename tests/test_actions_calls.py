@@ -248,6 +248,18 @@ def test_a_call_that_a_person_ends_is_counted_like_those_that_a_run_ends(
     assert builders.fresh(session).totals.get("tool_calls", 0) == before + counted
 
 
+def test_a_call_that_a_person_answers_for_is_counted_once_though_it_had_ended_before() -> None:
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(branch=session.branch, status="doubt")
+    before = session.totals.get("tool_calls", 0)
+    how: dict[str, Any] = {"actor": builders.SYSTEM, "session_id": session.pk, "reason": "Asked the bank"}
+    actions.answer_call(**how, call_id=call.pk, result="paid")
+    assert builders.fresh(session).totals["tool_calls"] == before + 1
+    copy = ToolCall.objects.get(copy_of=call)
+    actions.answer_call(**how, call_id=copy.pk, result="paid twice")
+    assert builders.fresh(session).totals["tool_calls"] == before + 1
+
+
 def test_a_decided_call_is_decided_once() -> None:
     session, calls = two_in_doubt()
     decide(session, calls[0], result="sent")

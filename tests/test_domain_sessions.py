@@ -225,7 +225,7 @@ def test_a_state_that_changes_nothing_or_that_the_agent_cannot_keep_is_refused()
 
 
 def test_what_is_no_durable_session_is_refused() -> None:
-    with pytest.raises(TypeError, match="A int is no durable session: give a journal, or what has one"):
+    with pytest.raises(TypeError, match="An int is no durable session: give a journal, or what has one"):
         AgentState.of(7)
 
 

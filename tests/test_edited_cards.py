@@ -128,7 +128,7 @@ def test_a_request_that_its_tool_does_not_take_is_marked_where_it_can_be_approve
     history.reply(calls=[("issue_refund", {"amount": "many"})])
     approval = history.ask(history.calls[-1])
     session = history.rest("waiting", waiting_for="approval")
-    told = "Claim is missing. Amount is not a number. The call may fail"
+    told = "Amount is not a number. The call may fail"
     for page in (
         "/inbox/",
         f"/sessions/{session.pk}/",
@@ -160,6 +160,7 @@ def test_a_request_that_its_tool_takes_is_not_marked_nor_one_whose_value_is_hidd
         ({"anyOf": [{"type": "string"}]}, 1, True),
         ({"type": "decimal"}, "x", True),
         (True, 1, True),
+        ({"type": "number"}, {"$type": "float", "value": "1e+17"}, True),
     ],
 )
 def test_only_what_the_type_of_an_argument_rules_out_does_not_fit(

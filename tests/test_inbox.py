@@ -485,7 +485,7 @@ def test_a_card_says_what_will_happen_why_and_until_when(desk):
     assert "Customer “Is my windscreen covered by POL-7?” lookup_policy policy: POL-7, status: active" in text
     assert "Claim CLM-1042 Amount 120" in text
     assert re.search(
-        r'<time datetime="[^"]+" title="\d+ \w+ \d{4}, [\d:]+ \w+">expires in',
+        r'<time datetime="[^"]+" title="\d+ \w+ \d{4}, [\d:]+ \w+" data-left="expires in {}">expires in',
         desk.get("/inbox/").content.decode(),
     )
 

@@ -251,6 +251,33 @@ def test_an_agent_that_its_module_registered_before_it_failed_is_not_started(wri
         assert (problem in session.why) == (agent == "half")
 
 
+def test_what_was_published_of_an_agent_stays_while_its_module_fails(write: Write) -> None:
+    source = AGENT.format(key="half", body=indent(BUILDS, "    "), policies="")
+    write(text=f"{source}\n\nraise RuntimeError('A key is missing')\n")
+    tools = [{"name": "pay", "parameters": {}, "policy": {"effect": "moves money"}}]
+    RegisteredAgent.objects.create(key="half", title="Half", definition="d1", tools=tools)
+    publish_agents()
+    row = RegisteredAgent.objects.get(key="half")
+    assert (row.definition, row.tools) == ("d1", tools)
+    assert "A key is missing" in row.problem
+
+
+def test_a_module_that_fails_is_executed_once_for_all_runs(write: Write, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.touch()
+    counted = (
+        f"from pathlib import Path\nruns = Path({str(runs)!r})\nruns.write_text(runs.read_text() + 'x')\n"
+    )
+    write(text=f"{counted}raise RuntimeError('A key is missing')\n")
+    write("well")
+    publish_agents()
+    before = runs.read_text()
+    for _ in range(3):
+        session = actions.start(actor=builders.SYSTEM, agent="well", message="Hello")
+        assert worker.drive(session.pk, worker="tests") == "idle"
+    assert len(runs.read_text()) <= len(before) + 1
+
+
 def test_an_agent_whose_module_has_an_error_is_published_with_the_place_and_the_error_alone(
     write: Write, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from agentstate.articles import an
 from agentstate.durable.definition import tool_items, tools_of
 from agentstate.durable.state.chat_messages import message_body
 from agentstate.durable.state.encoding import NotStorable, encode
+from agentstate.durable.streaming import STRUCTURED
 
 Json = Any
 NAMES = ("state", "generation_kwargs", "tools")
@@ -38,7 +39,8 @@ def encoded(inputs: Mapping[str, Any]) -> dict[str, Json]:
     if state := inputs.get("state"):
         record["state"] = {name: encode(value, f"the value of {name!r}") for name, value in state.items()}
     if generation_kwargs := inputs.get("generation_kwargs"):
-        _check_response_format(generation_kwargs.get("response_format"))
+        for name in STRUCTURED:
+            _check_structured(name, generation_kwargs.get(name))
         record["generation_kwargs"] = encode(dict(generation_kwargs), "generation_kwargs")
     if (tools := inputs.get("tools")) is not None:
         if isinstance(tools, str) or not all(isinstance(name, str) for name in tools):
@@ -49,11 +51,11 @@ def encoded(inputs: Mapping[str, Any]) -> dict[str, Json]:
     return record
 
 
-def _check_response_format(given: Any) -> None:
+def _check_structured(name: str, given: Any) -> None:
     """:raises NotStorable: for a class, which a plain run takes: stored data names no code."""
     if isinstance(given, type):
         raise NotStorable(
-            "generation_kwargs['response_format']",
+            f"generation_kwargs[{name!r}]",
             given,
             cure='Give its JSON schema, {"type": "json_schema", "json_schema": {"name": ..., "schema": '
             f"{given.__name__}.model_json_schema()}}}}, or give the class to the chat generator itself, in its own "

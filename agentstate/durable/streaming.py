@@ -17,7 +17,7 @@ _ASKED_FOR_USAGE = {
     "haystack.components.generators.chat.azure.AzureOpenAIChatGenerator",
 }
 # Options for structured outputs, which Haystack does not stream or requests in another way when it streams.
-_STRUCTURED = ("response_format", "text_format", "text")
+STRUCTURED = ("response_format", "text_format", "text")
 
 
 class PartialReply(Protocol):
@@ -129,7 +129,7 @@ def _may_begin_to_stream(generator: Any, options: dict[str, Any]) -> bool:
             **(getattr(inner, "generation_kwargs", None) or {}),
             **(options.get("generation_kwargs") or {}),
         }
-        if (kwargs.get("n") or 1) != 1 or any(kwargs.get(name) for name in _STRUCTURED):
+        if (kwargs.get("n") or 1) != 1 or any(kwargs.get(name) for name in STRUCTURED):
             return False
         if inner is not generator and getattr(inner, "streaming_callback", None) is not None:
             return False  # a callback of the call would replace it

@@ -40,6 +40,10 @@ _NOT_JSON = {
     "Expecting property name enclosed in double quotes": "a name in double quotes is missing",
     "Unterminated string starting at": "a text does not end that begins",
     "Invalid control character at": "a text holds a line break or a control character",
+    "Invalid \\escape": "a backslash in a text is followed by something that it cannot stand before",
+    "Invalid \\uXXXX escape": "a backslash and u in a text are not followed by four digits",
+    "Illegal trailing comma before end of object": "a comma is followed by nothing",
+    "Illegal trailing comma before end of array": "a comma is followed by nothing",
 }
 # Strings are skipped, so that a bracket in one does not count.
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?+|[\[{]|[\]}]', re.DOTALL)

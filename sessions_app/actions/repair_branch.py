@@ -19,7 +19,7 @@ from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.errors import Invalid
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import Action
-from sessions_app.actions.base import check, commit, lock, required_text, set_status
+from sessions_app.actions.base import check, commit, count_ended_call, lock, required_text, set_status
 from sessions_app.actions.calls import why_of_others
 from sessions_app.actions.history import leave, move_to, set_status_at
 from sessions_app.history import restore
@@ -208,6 +208,8 @@ def _copy_unfinished_step(draft: RepairDraft) -> None:
         if isinstance(row, ToolCall):
             row.copy_of_id = row.copy_of_id or old_pk
             if old_position in draft.answers:
+                if row.status not in ENDED_CALL_STATES:
+                    count_ended_call(draft.session)
                 _answer(row, *draft.answers[old_position], by=draft.actor.name, at=draft.now)
         row.save(force_insert=True)
         if old_pk in approvals and isinstance(row, ToolCall):

@@ -66,7 +66,7 @@ def staff_page(
         # A page sends the token of whoever has logged in since, in another tab, and says whose page it is.
         if request.headers.get("Desk-User", str(request.user.pk)) != str(request.user.pk):
             name = request.user.get_username()
-            text = f"You are logged in as {name} now, and this page was opened by somebody else. Reload it."
+            text = f"You are logged in as {name} now, and this page was opened by another user. Reload it."
             values = {"title": "Nothing was changed", "text": text}
             return render_page(request, "desk/problem.html", values, status=403)
         if lacking := Actor.of(request.user).lacks(StaffPermission.VIEW):

@@ -4,6 +4,7 @@ Only processes that run agents call this: it builds every registered agent, and 
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from django.conf import settings
@@ -40,9 +41,14 @@ def publish_agents() -> list[str]:
     rows, definitions = [], []
     for registration in registry.all():
         # What a module has registered before it failed cannot run either.
-        why = _problem_of(registration.module, problems)
+        why, row = _problem_of(registration.module, problems), published.get(registration.key)
+        if why and row is not None:
+            # Open requests are still shown by what it was.
+            row.problem, row.published_at = why, timezone.now()
+            rows.append(row)
+            continue
         description = Description(problem=why) if why else describe(registration)
-        rows.append(_row(registration, description, published.get(registration.key)))
+        rows.append(_row(registration, description, row))
         if description.definition:
             definitions.append(_definition(registration.key, description))
     with transaction.atomic():
@@ -94,12 +100,18 @@ def load_agents() -> dict[str, str]:
     return problems
 
 
+@cache
+def _problems_of(modules: tuple[str, ...]) -> dict[str, str]:
+    """As `load_agents`, once in a process: a module that fails would be executed again each time."""
+    return load_agents()
+
+
 def runnable(key: str) -> Registration:
     """The registration of an agent that this process can run.
 
     :raises AgentError: saying what to do. A module that cannot be imported keeps only its own agents from running.
     """
-    problems = load_agents()
+    problems = _problems_of(tuple(settings.AGENTSTATE_AGENTS))
     try:
         registration = registry.get(key)
     except AgentError as error:

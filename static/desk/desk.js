@@ -142,7 +142,10 @@
     const note = Object.assign(document.createElement("p"), { id: "failure", className: dialog.open ? "said error" : `toast ${address ? "stays" : ""}` });
     note.append(text);
     if (address) note.append(" ", inNewTab(address, name));
-    if (!dialog.open) return $("#toasts").append(note);
+    if (!dialog.open) {
+      note.append(" ", Object.assign(document.createElement("button"), { type: "button", className: "plain", textContent: "Close", onclick: () => note.remove() }));
+      return $("#toasts").append(note);
+    }
     note.role = "alert";
     const buttons = $(".acts", dialog);
     if (buttons) buttons.before(note);

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentstate.durable.json_types import TYPE_WORDS
+from agentstate.names import TYPE_TAG
 from sessions_app.access.errors import Invalid
 from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.access.typed import (
@@ -165,19 +166,19 @@ def fields(
 
 
 def unfit(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Which arguments are missing or of another type than the tool takes, as sentences; "" where none is.
+    """Which arguments are of another type than the tool takes, as sentences; "" where none is.
 
-    It looks at the arguments themselves, and not into them: a page has many requests.
+    It looks at the arguments themselves, and not into them: a page has many requests. One that is missing may be given
+    to the tool by Haystack, from the State.
     """
-    missing = [label(name, schema) for name in schema.get("required", ()) if name not in arguments]
-    wrong = [
+    return " ".join(
         f"{label(name, schema)} is not {' or '.join(TYPE_WORDS[each] for each in types)}."
         for name, value in arguments.items()
         if (types := _types(schema_of(name, schema)))
         and not any(_is_of_type(value, each) for each in types)
         and not (isinstance(value, str) and HIDDEN in value)
-    ]
-    return " ".join([*(f"{name} is missing." for name in missing), *wrong])
+        and not (isinstance(value, dict) and TYPE_TAG in value)
+    )
 
 
 def _types(schema: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agentstate.durable.state.tags import without_order
 from sessions_app import wording
 from sessions_app.access.availability import shows
 from sessions_app.access.masking import Mask
@@ -266,7 +267,7 @@ def _keys(left: dict[str, Any], right: dict[str, Any], mask: Mask, compared: Mas
         elif name not in right:
             kind = REMOVED
         else:
-            kind = SAME if left[name] == right[name] else CHANGED
+            kind = SAME if without_order(left[name]) == without_order(right[name]) else CHANGED
         rows.append(Key(kind, shown_name, *texts))
     return rows
 
