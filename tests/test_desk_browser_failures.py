@@ -8,7 +8,7 @@ import pytest
 from django.conf import settings
 from playwright.sync_api import BrowserContext, Locator, Page, Route, expect
 
-from sessions_app.models import Event, InboxMessage
+from sessions_app.models import Event, InboxMessage, Session
 from tests import builders
 from tests.browsing import log_in, log_in_by_the_form
 from tests.test_desk_browser import context  # noqa: F401
@@ -96,12 +96,18 @@ def test_a_dialog_that_does_not_open_says_so(tab):
     expect(tab.get_by_text(text)).to_have_count(0)
 
 
-def test_a_dialog_that_cannot_be_sent_stays_open_with_what_was_typed_and_says_so(tab):
+def resuming(tab: Page) -> tuple[Session, Locator]:
+    """A paused session, and the dialog that resumes it, with a reason typed in."""
     session = builders.paused()
     tab.goto(f"/sessions/{session.pk}/")
     tab.get_by_role("button", name="Resume…").click()
     dialog = tab.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("Lunch is over")
+    return session, dialog
+
+
+def test_a_dialog_that_cannot_be_sent_stays_open_with_what_was_typed_and_says_so(tab):
+    _, dialog = resuming(tab)
     tab.context.set_offline(True)
     dialog.get_by_role("button", name="Resume").click()
     said = dialog.get_by_role("alert")
@@ -136,11 +142,7 @@ def log_in_in_another_tab(tab: Page, link: Locator) -> None:
 
 
 def test_a_reason_is_kept_where_the_login_has_ended_and_is_sent_after_another_login(tab):
-    session = builders.paused()
-    tab.goto(f"/sessions/{session.pk}/")
-    tab.get_by_role("button", name="Resume…").click()
-    dialog = tab.get_by_role("dialog")
-    dialog.get_by_label("Reason").fill("Lunch is over")
+    session, dialog = resuming(tab)
     end_login(tab)
     dialog.get_by_role("button", name="Resume").click()
     said = dialog.get_by_role("alert")
