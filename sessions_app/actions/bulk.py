@@ -7,7 +7,7 @@ state does not allow the action is refused with the reason, and the others conti
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache, cached_property
@@ -117,7 +117,7 @@ class Chosen:
 
         @cache
         def of(*facts: Any) -> str:
-            session = _session(_FACTS, facts)
+            session = Session.from_db(None, _FACTS, facts)
             session.registered_agent = self._agents.get(session.agent)
             return action.impossible(session, now=now)
 
@@ -162,7 +162,7 @@ def bulk_estimate(*, actor: Actor, kind: str, chosen: Chosen) -> Estimate:
         refusal = refused.setdefault(why, Refusal(why))
         refusal.number += 1
         if len(refusal.examples) < EXAMPLES:
-            refusal.examples.append(_session(_READ, row))
+            refusal.examples.append(Session.from_db(None, _READ, row))
     return Estimate(len(chosen.all), possible, sorted(refused.values(), key=lambda refusal: -refusal.number))
 
 
@@ -269,11 +269,6 @@ def _keys_of(sessions: QuerySet[Session]) -> list[UUID]:
 
 def _rows(sessions: QuerySet[Session]) -> QuerySet[Session, Row]:
     return sessions.values_list(*_READ, named=False)
-
-
-def _session(names: Sequence[str], values: Row) -> Session:
-    """One of which nothing else is known."""
-    return Session.from_db(None, names, values)
 
 
 def _do(bulk: BulkAction, actor: Actor, item: BulkItem) -> bool:
