@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from html import unescape
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -280,6 +281,16 @@ def test_what_is_said_of_the_worker_agrees_with_whether_it_may_still_finish_the_
     assert "also while it counts as offline" not in text
     assert ("may still finish the call" in text) is bool(warning)
     assert warning in text
+
+
+def test_the_reason_names_the_calls_that_are_left_of_those_over_their_limits():
+    session, (letter, _) = two_in_doubt()
+    late = [f"{tool} did not answer within 2 seconds." for tool in ("issue_refund", "send_letter")]
+    session.why = f"{late[0]} {late[1]} They may or may not have taken effect."
+    session.save()
+    decided: dict[str, Any] = {"actor": builders.SYSTEM, "reason": "Asked the post office", "skip": "It was not sent."}
+    session = actions.decide(session_id=session.pk, call_id=letter.pk, **decided)
+    assert session.why == f"{late[0]} It may or may not have taken effect."
 
 
 def test_a_call_that_took_longer_than_its_tool_may_is_not_said_to_have_lost_its_worker(operator: Client):

@@ -1,8 +1,10 @@
 """Calls of one step run beside each other as in a plain run, also after a kill; so do runs of one durable agent."""
 
+import asyncio
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from haystack.components.agents import Agent
@@ -14,7 +16,7 @@ from agentstate import DurableAgent, ToolPolicy
 from agentstate.durable.agent import make_durable
 from agentstate.durable.doubts import in_doubt
 from agentstate.durable.records import CallRecord
-from agentstate.durable.run import run
+from agentstate.durable.run import run, run_async
 from agentstate.journals import MemoryJournal
 from agentstate.names import CallState
 from tests import sample_agents
@@ -172,3 +174,30 @@ def test_several_calls_in_doubt_are_named_together() -> None:
     assert end.why == (
         "book, mail and pay were started and did not report back. They may or may not have taken effect."
     )
+
+
+def waiting_twice(event: threading.Event) -> Agent:
+    """An agent whose two tools, both called in one step, wait for the event."""
+    parameters = {"type": "object", "properties": {}}
+    tools = [
+        Tool(
+            name=name, description="Waits.", parameters=parameters, function=lambda: str(event.wait(SECONDS))
+        )
+        for name in ("mail", "pay")
+    ]
+    calls = [ToolCall("pay", {}, id="p"), ToolCall("mail", {}, id="m")]
+    return Agent(chat_generator=scripted(calls, "Over."), tools=tools)
+
+
+@pytest.mark.parametrize("begin", [run, lambda *given: asyncio.run(run_async(*given))], ids=["sync", "async"])
+def test_all_calls_that_exceed_their_limits_are_in_doubt_at_once(begin: Any) -> None:
+    event = threading.Event()
+    policies = {"mail": ToolPolicy(timeout=0.2), "pay": ToolPolicy(timeout=0.1)}
+    journal = MemoryJournal.open(say="hi")
+    outcome = begin(make_durable(waiting_twice(event), policies=policies), journal)
+    event.set()
+    assert outcome.why == (
+        "mail did not answer within 0.2 seconds. pay did not answer within 0.1 seconds. "
+        "They may or may not have taken effect."
+    )
+    assert {call.status for call in journal.store.calls.values()} == {CallState.DOUBT}

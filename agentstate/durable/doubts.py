@@ -6,7 +6,7 @@ from haystack.tools import Tool
 
 from agentstate.durable import nested_agents
 from agentstate.durable.records import CallRecord
-from agentstate.durable.run_end import InDoubt, were_started
+from agentstate.durable.run_end import InDoubt, were_late, were_started
 from agentstate.names import CallState
 
 
@@ -35,4 +35,17 @@ def in_doubt(
     return InDoubt(
         why=f"{were_started(names)} or may not have taken effect.{notes}{f' {also}' if also else ''}",
         calls=tuple(call.position for call in doubts),
+    )
+
+
+def late(calls: Mapping[int, tuple[Tool, str]]) -> InDoubt:
+    """The end of a run of which one or more calls exceeded their time limits and may have taken effect.
+
+    :param calls: By their positions, the tool of each, and a sentence that says what its limit was.
+    """
+    tools = {tool.name: tool for tool, _ in calls.values()}
+    notes = "".join(nested_agents.doubt_note(tools[name]) for name in sorted(tools))
+    sentences = [sentence for _, sentence in calls.values()]
+    return InDoubt(
+        why=f"{were_late(sentences)} or may not have taken effect.{notes}", calls=tuple(sorted(calls))
     )

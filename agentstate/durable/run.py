@@ -213,7 +213,9 @@ def _read_and_run(
         if context.end is None:
             record_answer(context, durable.agent, arguments["messages"], result)
     except Suspended as suspended:
-        return _end_run(context, suspended.end)
+        # Haystack lets only the first of its parallel calls end the run, and has waited for the others.
+        late_calls = context.late_calls
+        return _end_run(context, doubts.late(late_calls) if late_calls else suspended.end)
     except ModelFailed as failure:
         return _end_run(context, _end_after_model_failure(context, failure, options))
     except Exception as error:

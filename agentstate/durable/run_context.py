@@ -157,6 +157,8 @@ class RunContext:
             self.calls[call.call_id] = call
         self._failures: list[tuple[BaseException, int]] = []
         self.unmatched_calls: list[CallRecord] = []
+        # Calls that exceeded their time limits and are in doubt: see `agentstate.durable.doubts.late`.
+        self.late_calls: dict[int, tuple[Tool, str]] = {}
         self.approval_requests: list[ApprovalRequest] = []
         # Ends of calls that are recorded when the user's hooks have run: see `agentstate.durable.call_ends`.
         self.withheld: list[WithheldEnd] = []

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from agentstate.durable.breakpoints import Breakpoint, Place
-from agentstate.names import STOP_REQUESTS, Need, RunEvent, SessionStatus
+from agentstate.names import LATE, STOP_REQUESTS, Need, RunEvent, SessionStatus
 
 Json = Any
 
@@ -160,6 +160,17 @@ def were_started(tools: Iterable[str]) -> str:
     if first:
         return f"{', '.join(first)} and {last} were started and did not report back. They may"
     return f"{last} was started and did not report back. It may"
+
+
+def were_late(sentences: Iterable[str]) -> str:
+    """How the reason begins for calls in doubt that exceeded their time limits, of each of which a sentence says so."""
+    late = sorted(set(sentences))
+    return f"{' '.join(late)} {'They' if len(late) > 1 else 'It'} may"
+
+
+def late_sentence(tool: str, why: str) -> str:
+    """What the reason says of a call of the tool that exceeded its time limit; "" where it says no such thing."""
+    return next((f"{part}." for part in why.split(". ") if part.startswith(f"{tool} {LATE} ")), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,14 @@ from haystack.components.agents.state import State
 from haystack.tools import Tool
 from haystack.tools.errors import ToolInvocationError
 
-from agentstate.durable import effects, run_context, tool_function, tool_outputs
+from agentstate.durable import doubts, effects, run_context, tool_function, tool_outputs
 from agentstate.durable.cache import cache_key
 from agentstate.durable.call_ends import record_end
 from agentstate.durable.idempotency import current_key
-from agentstate.durable.nested_agents import doubt_note
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.port import EffectElsewhere
 from agentstate.durable.records import CallEnd, CallRecord
 from agentstate.durable.run_context import RunContext, Suspended
-from agentstate.durable.run_end import InDoubt
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy, lost_type
 from agentstate.durable.state.keys import apply, difference
 from agentstate.durable.state.tags import stand_ins
@@ -228,8 +226,10 @@ def _end_late(
     if policy.idempotent:
         record_end(run, record, tool, CallEnd(CallState.FAILED, run.now(), error=late), started)
         raise ToolInvocationError(late, tool_name=tool.name) from None
-    why = f"{late} It may or may not have taken effect.{doubt_note(tool)}"
-    raise Suspended(InDoubt(why=why, calls=(record.position,))) from None
+    with run.lock:
+        run.late_calls[record.position] = tool, late
+        end = doubts.late(run.late_calls)
+    raise Suspended(end) from None
 
 
 def _key_in_cache(run: RunContext, tool: Tool, policy: ToolPolicy, kwargs: dict[str, Any]) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from django.db.models import QuerySet
 
-from agentstate.durable.run_end import were_started
+from agentstate.durable.run_end import late_sentence, were_late, were_started
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.models import Session, ToolCall
 
@@ -14,7 +14,11 @@ def why_of_others(why: str, decided: Iterable[str], left: Sequence[str]) -> str:
 
     :param decided: The tools of those, and `left` of the others.
     """
-    return why.replace(were_started([*decided, *left]), were_started(left), 1)
+    tools = [*decided, *left]
+    late = {tool: sentence for tool in tools if (sentence := late_sentence(tool, why))}
+    if still_late := [late[tool] for tool in left if tool in late]:
+        return why.replace(were_late(late.values()), were_late(still_late), 1)
+    return why.replace(were_started(tools), were_started(left), 1)
 
 
 def find_call(session: Session, call_id: int | str, preferred: QuerySet[ToolCall]) -> ToolCall:

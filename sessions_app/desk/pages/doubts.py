@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from agentstate.names import LATE
+from agentstate.durable.run_end import late_sentence
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import workers
@@ -96,7 +96,7 @@ def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetim
         summary=summary(agent, call.tool, call.ran_with, mask),
         effect=str(policy.get("effect") or ""),
         arguments=shown_arguments(tool, call.ran_with),
-        late=late(call.tool, session.why),
+        late=late_sentence(call.tool, session.why),
         worker=sentence,
         may_still_end=may_still_end,
         agent_problem=agent_cannot_run(session),
@@ -104,11 +104,6 @@ def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetim
         tools_inside=tuple(tool.get("tools_inside") or ()),
         changes=changes_of(agent, call),
     )
-
-
-def late(tool: str, why: str) -> str:
-    """That a call of the tool took longer than it may, as a sentence; "" where the session waits for another reason."""
-    return f"{why.partition('. ')[0]}." if why.startswith(f"{tool} {LATE} ") else ""
 
 
 def _state_of(name: str, worker: Worker | None, now: datetime) -> tuple[str, str]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from django.db.models import Q, QuerySet
 from django.utils.html import format_html
 
+from agentstate.durable.run_end import late_sentence
 from agentstate.names import OPEN_CALL_STATES
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.action_list import ACTIONS, APPROVE, DECIDE, MESSAGE, PAUSE, RELEASE, RESUME, REWIND, Action
 from sessions_app.desk.pages.advice import AGENT_CHANGED, TRY_AGAIN, Advice, who_may_release
 from sessions_app.desk.pages.causes import advice_for
-from sessions_app.desk.pages.doubts import late
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.stopped import why_paused
 from sessions_app.desk.pages.summary import formats_of, published_tool, summary
@@ -292,7 +292,7 @@ def _about_call(context: SessionContext, open_calls: list[ToolCall]) -> Banner:
     others = f" {more} more {'waits' if more == 1 else 'wait'} too." if more else ""
     anchor = f"c{call.position}"
     if call.status == CallStatus.DOUBT:
-        known: str = late(call.tool, context.session.why)
+        known: str = late_sentence(call.tool, context.session.why)
         if not known and call.started_at:
             known = format_html(
                 "It was started {} and never reported back.", since_when(call.started_at, now)
