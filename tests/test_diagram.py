@@ -1,6 +1,7 @@
 """The phase diagram: deterministic, complete, and true to the session's totals."""
 
 from dataclasses import replace
+from datetime import timedelta
 from itertools import combinations
 from uuid import UUID
 
@@ -30,7 +31,7 @@ TOTALS = {
 def draw(**fields) -> diagram.Diagram:
     """The diagram of a session with these fields."""
     now = timezone.now()
-    session = Session(branch=Branch(number=1), phase_since=now, **fields)
+    session = Session(branch=Branch(number=1), **{"phase_since": now, **fields})
     return diagram.of_session(SessionContext.of(session, actor=builders.SYSTEM, now=now, mask=Mask.none()))
 
 
@@ -96,6 +97,13 @@ def test_edges_and_nodes_carry_counts_and_times(drawn):
     assert notes["planning"] == "6 visits, 11.2 s"
     assert notes["executing"] == "now"
     assert notes["done"] == ""
+
+
+@pytest.mark.parametrize(("status", "note"), [("paused", "now, 9 min"), ("cancelled", "cancelled")])
+def test_only_a_session_that_may_go_on_is_still_in_its_phase(status, note):
+    since = timezone.now() - timedelta(minutes=9)
+    picture = draw(phase="executing", status=status, totals=TOTALS, phase_since=since).pictures[0]
+    assert {node.phase: node.note for node in picture.nodes}["executing"] == note
 
 
 def test_it_has_a_description_in_words(drawn):

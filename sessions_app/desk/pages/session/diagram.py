@@ -6,12 +6,13 @@ of the same facts, a wide one and a tall one for narrow screens; the stylesheet 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from agentstate.domain.phases import TRANSITIONS
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.finding import stuck
-from sessions_app.models import Phase
+from sessions_app.models import Phase, Session, Status
 from sessions_app.wording import count, rough_duration
 
 
@@ -154,15 +155,22 @@ def of_session(context: SessionContext) -> Diagram:
     """The diagram of one session: its totals for what happened, its phase for what is happening now."""
     session, now = context.session, context.now
     tone, label = stuck.status_label(session, now)
-    seconds = int((now - session.phase_since).total_seconds())
-    at_rest = session.phase in (Phase.DONE, Phase.IDLE)
     return of_totals(
         session.totals,
         tone=tone,
         current=session.phase,
-        current_note="now" if at_rest or seconds < 1 else f"now, {rough_duration(seconds)}",
+        current_note=_current_note(session, now),
         label=label,
     )
+
+
+def _current_note(session: Session, now: datetime) -> str:
+    """What stands in the session's phase: for how long it is in it, where that still grows."""
+    if session.status == Status.CANCELLED:
+        return "cancelled"
+    seconds = int((now - session.phase_since).total_seconds())
+    at_rest = session.phase in (Phase.DONE, Phase.IDLE)
+    return "now" if at_rest or seconds < 1 else f"now, {rough_duration(seconds)}"
 
 
 def of_totals(
