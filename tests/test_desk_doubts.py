@@ -288,7 +288,11 @@ def test_the_reason_names_the_calls_that_are_left_of_those_over_their_limits():
     late = [f"{tool} did not answer within 2 seconds." for tool in ("issue_refund", "send_letter")]
     session.why = f"{late[0]} {late[1]} They may or may not have taken effect."
     session.save()
-    decided: dict[str, Any] = {"actor": builders.SYSTEM, "reason": "Asked the post office", "skip": "It was not sent."}
+    decided: dict[str, Any] = {
+        "actor": builders.SYSTEM,
+        "reason": "Asked the post office",
+        "skip": "It was not sent.",
+    }
     session = actions.decide(session_id=session.pk, call_id=letter.pk, **decided)
     assert session.why == f"{late[0]} It may or may not have taken effect."
 

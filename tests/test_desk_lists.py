@@ -107,6 +107,37 @@ def test_the_counts_are_those_of_the_lists(desk):
         assert numbers[queue.title] == len(listed(desk, f"queue={queue.key}")), queue.title
 
 
+@pytest.mark.parametrize(
+    "state, queue",
+    [
+        ("queued", "running, stuck"),  # no worker has taken it for minutes
+        ("retrying", "running"),
+        ("running", "running"),
+        ("pausing", "running"),
+        ("cancelling", "running"),
+        ("lost", "running, stuck"),
+        ("waiting_for_approval", "waiting"),
+        ("in_doubt", "waiting"),
+        ("retries_used_up", "waiting"),
+        ("changed", "waiting"),
+        ("paused", "paused"),
+        ("cancelled", "done"),
+        ("done", "done"),
+        ("failed", "failed"),
+    ],
+)
+def test_the_queues_that_a_session_is_in_are_those_of_its_state(state, queue):
+    session = builders.STATES[state]()
+    now = timezone.now()
+    found = {each.key for each in queues.QUEUES if queues.select(each.key, now, None).filter(pk=session.pk)}
+    assert found == {*queue.split(", "), "all"}
+
+
+def test_there_is_no_queue_of_another_name():
+    with pytest.raises(KeyError):
+        queues.select("unassigned", timezone.now(), None)
+
+
 def numbers_beside(where: Q) -> dict[str, str]:
     return {count.queue.key: str(count.number) for count in queue_numbers.counts(timezone.now(), where)}
 

@@ -99,7 +99,7 @@ def test_edges_and_nodes_carry_counts_and_times(drawn):
     assert notes["done"] == ""
 
 
-@pytest.mark.parametrize(("status", "note"), [("paused", "now, 9 min"), ("cancelled", "cancelled")])
+@pytest.mark.parametrize("status, note", [("paused", "now, 9 min"), ("cancelled", "cancelled")])
 def test_only_a_session_that_may_go_on_is_still_in_its_phase(status, note):
     since = timezone.now() - timedelta(minutes=9)
     picture = draw(phase="executing", status=status, totals=TOTALS, phase_since=since).pictures[0]

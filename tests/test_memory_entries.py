@@ -230,6 +230,8 @@ def test_editing_and_erasing_are_refused_with_the_reason_and_change_nothing() ->
         actions.edit_entry(actor=builders.SYSTEM, expected_version=session.version - 1, **edit)
     with pytest.raises(Invalid, match="The reason is missing"):
         actions.erase_entry(actor=builders.SYSTEM, **erase | {"reason": " "})
+    with pytest.raises(Invalid, match="The memory is missing"):
+        actions.edit_entry(actor=builders.SYSTEM, **edit | {"session_id": entry.pk, "text": " "})
     with pytest.raises(Invalid, match="at most 2000 fit"):
         actions.edit_entry(actor=builders.SYSTEM, **edit | {"text": "x" * 2001})
     entry.refresh_from_db()

@@ -158,3 +158,22 @@ def test_the_advice_of_a_failure_says_to_a_viewer_that_their_role_does_not_allow
     assert not re.search(r">(Try again|Rewind)…?<", page)
     client.force_login(builders.user("operator"))
     assert re.search(r"hx-get=[^>]*>(Try again|Rewind)…</a>", client.get("/inbox/").content.decode())
+
+
+@pytest.mark.parametrize(
+    "key, doing",
+    [
+        ("release", "Releasing a session"),
+        ("undo", "Undoing"),
+        ("note", "Adding a note"),
+        ("cancel", "Ending a session"),
+        ("pause", "Pausing"),
+    ],
+)
+def test_a_refusal_names_the_action_that_was_asked_for(client: Client, key: str, doing: str) -> None:
+    session = builders.running()
+    client.force_login(builders.user("viewer"))
+    fields = {"reason": "Rain", "text": "Rain", "version": session.version}
+    answer = client.post(f"/sessions/{session.pk}/{key}/", fields)
+    assert answer.status_code == 403
+    assert f"{doing} needs the " in answer.content.decode()

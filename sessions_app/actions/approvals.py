@@ -70,7 +70,7 @@ def approve(
     :raises Invalid: for edited arguments that the tool's schema does not allow, and for a call that follows such an
         effect without `effects_seen`.
     """
-    require(actor, APPROVE.permission)
+    require(actor, APPROVE)
     reason = optional_text("The reason", reason)
     session, approval = _open_approval(session_id, call_id, expected_version, APPROVE)
     require_shown_definition(session, definition)
@@ -113,7 +113,7 @@ def reuse(
     :param definition: As for `approve`.
     :raises Invalid: if the call repeats none, or no result is recorded.
     """
-    require(actor, REUSE.permission)
+    require(actor, REUSE)
     reason = optional_text("The reason", reason)
     session, approval = _open_approval(session_id, call_id, expected_version, REUSE)
     require_shown_definition(session, definition)
@@ -147,7 +147,7 @@ def reject(
 
     :raises Moved: if another person decided first.
     """
-    require(actor, REJECT.permission)
+    require(actor, REJECT)
     message = required_text("The message to the model", message)
     reason = optional_text("The reason", reason)
     session, approval = _open_approval(session_id, call_id, expected_version, REJECT)
@@ -168,7 +168,7 @@ def withdraw(
 
     :raises NotFound: if the tool is not pre-approved for the rest of the session.
     """
-    require(actor, WITHDRAW.permission)
+    require(actor, WITHDRAW)
     reason = optional_text("The reason", reason)
     session = lock(session_id, expected_version)
     check(session, WITHDRAW)

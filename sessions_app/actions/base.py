@@ -107,7 +107,7 @@ def asks_reason(action: Action) -> Callable[[Callable[[Session, Actor, str], Ses
         def run(
             *, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None = None
         ) -> Session:
-            require(actor, action.permission)
+            require(actor, action)
             reason = required_text("The reason", reason)
             session = lock(session_id, expected_version)
             check(session, action)
@@ -119,8 +119,14 @@ def asks_reason(action: Action) -> Callable[[Callable[[Session, Actor, str], Ses
     return decorate
 
 
-def require(actor: Actor, permission: StaffPermission) -> None:
-    """:raises Forbidden: if the actor lacks the permission."""
+def require(actor: Actor, action: Action) -> None:
+    """:raises Forbidden: if the actor lacks the permission for the action."""
+    if lacking := action.lacking(actor):
+        raise Forbidden(lacking)
+
+
+def require_permission(actor: Actor, permission: StaffPermission) -> None:
+    """:raises Forbidden: if the actor lacks the permission, for what is no `Action`."""
     if lacking := actor.lacks(permission):
         raise Forbidden(lacking)
 

@@ -57,7 +57,7 @@ def set_breakpoint(
         many breakpoints, and a comparison with a hidden value by a person who may not see it: where the session stops
         would tell whether it was guessed.
     """
-    require(actor, SET_BREAKPOINT.permission)
+    require(actor, SET_BREAKPOINT)
     reason = optional_text("The reason", reason)
     tool = optional_text("The tool", tool, 200)
     argument = required_text("The argument", when[0], 200) if when is not None else ""
@@ -98,7 +98,7 @@ def remove_breakpoint(
 
     :raises NotFound: if the session has no breakpoint of this number.
     """
-    require(actor, REMOVE_BREAKPOINT.permission)
+    require(actor, REMOVE_BREAKPOINT)
     reason = optional_text("The reason", reason)
     session = lock(session_id, expected_version)
     check(session, REMOVE_BREAKPOINT)
@@ -127,7 +127,7 @@ def change_arguments(
     :param retyped: As for `approve`.
     :raises Invalid: if nothing was changed, or for arguments that the tool's schema does not allow.
     """
-    require(actor, CHANGE_ARGUMENTS.permission)
+    require(actor, CHANGE_ARGUMENTS)
     reason = optional_text("The reason", reason)
     session = lock(session_id, expected_version)
     call = find_call(session, call_id, ToolCall.objects.all())

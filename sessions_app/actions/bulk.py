@@ -219,7 +219,7 @@ def bulk_stop(*, actor: Actor, bulk_id: int) -> BulkAction:
     bulk = BulkAction.objects.select_for_update(of=("self",)).filter(pk=bulk_id).first()
     if bulk is None:
         raise NotFound(f"There is no bulk action {bulk_id}.")
-    require(actor, ACTIONS[bulk.kind].permission)
+    require(actor, ACTIONS[bulk.kind])
     if bulk.stopped_at is not None:
         raise Refused(f"It was already stopped by {bulk.stopped_by}.")
     bulk.stopped_at, bulk.stopped_by = timezone.now(), actor.name
@@ -311,7 +311,7 @@ def _bulk_action(actor: Actor, kind: str) -> Action:
     if action is None or not action.bulk:
         kinds = ", ".join(action.key for action in ACTIONS.values() if action.bulk)
         raise Invalid(f"There is no bulk action {kind!r}. There are: {kinds}.")
-    require(actor, action.permission)
+    require(actor, action)
     return action
 
 

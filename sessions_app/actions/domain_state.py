@@ -39,7 +39,7 @@ def write_state(
 
     :raises Invalid: if nothing was changed, or for a memory where the agent keeps none.
     """
-    require(actor, EDIT_STATE.permission)
+    require(actor, EDIT_STATE)
     draft = repair_branch.begin(EDIT_STATE, actor, session_id, reason, expected_version)
     is_changed = _write_memory(draft, state.memory)
     is_changed |= _write_history(draft, state)

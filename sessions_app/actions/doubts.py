@@ -55,7 +55,7 @@ def decide(
     :raises Refused: to run it again with an agent that cannot run. Its outcome can be recorded all the same.
     :raises Invalid: unless exactly one of the four is given, and for a result that the tool cannot have returned.
     """
-    require(actor, DECIDE.permission)
+    require(actor, DECIDE)
     reason = required_text("The reason", reason)
     outcome = one_outcome(result=result, nothing=nothing, again=again, skip=skip)
     session = lock(session_id, expected_version)
@@ -90,8 +90,8 @@ def decide_all(
     :raises Refused: if the agent cannot run. Single outcomes can be recorded all the same.
     :raises Invalid: if a call in doubt is missing.
     """
-    require(actor, DECIDE.permission)
-    require(actor, RESUME.permission)
+    require(actor, DECIDE)
+    require(actor, RESUME)
     reason = required_text("The reason", reason)
     outcomes = {
         pk: one_outcome(

@@ -59,7 +59,7 @@ def fork(
     :raises NotFound: for a checkpoint that no branch of this session shows, and if the model's context there has no
         user's message at `replace`.
     """
-    require(actor, FORK.permission)
+    require(actor, FORK)
     reason = required_text("The reason", reason)
     next_message = optional_text("The message", message)
     title = optional_text("The title", title, 200)

@@ -79,7 +79,7 @@ def rewind(
 
     :raises NotFound: for a checkpoint that no branch of this session shows.
     """
-    require(actor, REWIND.permission)
+    require(actor, REWIND)
     reason = required_text("The reason", reason)
     session = lock(session_id, expected_version)
     found = find_checkpoint(session, checkpoint_id)

@@ -12,7 +12,7 @@ from agentstate.durable.long_term import LONGEST_ENTRY
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import EDIT_ENTRY, ERASE_ENTRY, Action
-from sessions_app.actions.base import commit, in_one_transaction, lock, require, required_text
+from sessions_app.actions.base import check, commit, in_one_transaction, lock, require, required_text
 from sessions_app.models import MemoryEntry, Session
 
 
@@ -30,8 +30,9 @@ def edit_entry(
 
     :raises Invalid: if nothing was changed.
     """
-    session, reason = _begin(EDIT_ENTRY, actor, session_id, reason, expected_version)
+    require(actor, EDIT_ENTRY)
     text = required_text("The memory", text, LONGEST_ENTRY)
+    session, reason = _begin(EDIT_ENTRY, actor, session_id, reason, expected_version)
     entry = _entry(session, entry_id)
     if entry.text.strip() == text:
         raise Invalid("Nothing was changed.")
@@ -59,9 +60,11 @@ def erase_entry(
 def _begin(
     action: Action, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None
 ) -> tuple[Session, str]:
-    require(actor, action.permission)
+    require(actor, action)
     reason = required_text("The reason", reason)
-    return lock(session_id, expected_version), reason
+    session = lock(session_id, expected_version)
+    check(session, action)
+    return session, reason
 
 
 def _entry(session: Session, entry_id: int) -> MemoryEntry:

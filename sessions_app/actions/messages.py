@@ -27,6 +27,7 @@ from sessions_app.actions.base import (
     optional_text,
     queue,
     require,
+    require_permission,
     required_text,
 )
 from sessions_app.actions.repeats import take_up
@@ -75,7 +76,7 @@ def start(
         the agent needs and that are missing or of another type, as far as its worker has published them.
     :raises Refused: for an agent that cannot be built.
     """
-    require(actor, StaffPermission.START)
+    require_permission(actor, StaffPermission.START)
     tags, session_id = _texts(tags, "Give the tags as a list of texts, such as ['claims']."), uuid7()
     started = take_up(
         request_id,
@@ -243,7 +244,7 @@ def send_message(
     :param request_id: A UUID, a new one for each request. If it comes again, nothing more is sent.
     :raises Invalid: for a message that is not the user's: what the agent and its tools said is the session's history.
     """
-    require(actor, MESSAGE.permission)
+    require(actor, MESSAGE)
     if text and messages:
         raise Invalid("Give one message, or several, not both.")
     unread = chat_messages.to_store(messages) if messages else [(required_text("The message", text), None)]

@@ -5,10 +5,12 @@ from uuid import UUID
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import NOTE
 from sessions_app.actions.base import (
+    check,
     commit_beside,
     in_one_transaction,
     lock,
     require,
+    require_permission,
     required_text,
 )
 from sessions_app.actions.repeats import take_up
@@ -21,11 +23,12 @@ def note(*, actor: Actor, session_id: UUID | str, text: str, request_id: UUID | 
 
     :param request_id: A UUID, a new one for each request. If it comes again, no second note is added.
     """
-    require(actor, NOTE.permission)
+    require(actor, NOTE)
     text = required_text("The note", text, 2000)
     session = lock(session_id)
     if take_up(request_id, session.pk, NOTE.event, actor, text=text) is not None:
         return session
+    check(session, NOTE)
     return commit_beside(session, NOTE.event, actor, text)
 
 
@@ -35,6 +38,6 @@ def reveal(*, actor: Actor, session_id: UUID | str, what: str) -> Session:
 
     :param what: Where the values are, for readers of the audit trail: ``call 17``, ``state at checkpoint 4``.
     """
-    require(actor, StaffPermission.REVEAL)
+    require_permission(actor, StaffPermission.REVEAL)
     what = required_text("What to reveal", what, 200)
     return commit_beside(lock(session_id), EventKind.REVEALED, actor, data={"what": what})

@@ -53,7 +53,7 @@ def edit_state(
     :raises Invalid: for a key that the session does not have, a value of another type than the present one's, or one
         that cannot be stored. A null value has no type: any value may take its place.
     """
-    require(actor, EDIT_STATE.permission)
+    require(actor, EDIT_STATE)
     values = json_object("The state", values)
     draft = repair_branch.begin(EDIT_STATE, actor, session_id, reason, expected_version)
     values = {key: without_order(value) for key, value in values.items()}
@@ -110,8 +110,8 @@ def edit_memory(
 
     :raises Invalid: for a completed step that the plan does not have, and for what is not text.
     """
-    require(actor, EDIT_MEMORY.permission)
-    draft = repair_branch.begin(EDIT_STATE, actor, session_id, reason, expected_version)
+    require(actor, EDIT_MEMORY)
+    draft = repair_branch.begin(EDIT_MEMORY, actor, session_id, reason, expected_version)
     current_values = _present_values(draft)
     stored = current_values.get(WORKING_MEMORY_KEY)
     parts = {"goal": goal, "plan": plan, "completed": completed, "notes": notes}
@@ -155,9 +155,9 @@ def replace_message(
     :param rewind: Discard what came after the message was read for the first time, and resume there.
     :raises NotFound: if the model does not see a message at this position.
     """
-    require(actor, REPLACE_MESSAGE.permission)
+    require(actor, REPLACE_MESSAGE)
     if rewind:
-        require(actor, REWIND.permission)
+        require(actor, REWIND)
     text = required_text("The text", text)
     draft = repair_branch.begin(
         REPLACE_MESSAGE, actor, session_id, reason, expected_version, step_after=position if rewind else None
@@ -199,7 +199,7 @@ def answer_call(
 
     :param call_id: The row's primary key.
     """
-    require(actor, ANSWER_CALL.permission)
+    require(actor, ANSWER_CALL)
     if (result is None) == (skip is None):
         raise Invalid("Choose one: enter the call's result, or skip it.")
     text = (
@@ -231,7 +231,7 @@ def answer_step(
     :param results: By the calls' primary keys.
     :raises Invalid: if one is missing, or is not an open call of this step.
     """
-    require(actor, ANSWER_STEP.permission)
+    require(actor, ANSWER_STEP)
     texts = {pk: required_result(text) for pk, text in results.items()}
     draft = repair_branch.begin(ANSWER_STEP, actor, session_id, reason, expected_version)
     unfinished = ToolCall.objects.visible_on(draft.repaired, after=draft.checkpoint.position).exclude(

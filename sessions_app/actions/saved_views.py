@@ -12,7 +12,7 @@ from sessions_app.access.errors import Forbidden, Invalid, NotFound
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import MOST_SAVED_VIEWS
-from sessions_app.actions.base import in_one_transaction, optional_text, require, required_text
+from sessions_app.actions.base import in_one_transaction, optional_text, require_permission, required_text
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.queues import BY_KEY, ORDERS
 from sessions_app.models import SavedView, StaffPermission
@@ -37,7 +37,7 @@ def save_view(
     """
     user = _person(actor)
     if shared:
-        require(actor, StaffPermission.SHARE_VIEW)
+        require_permission(actor, StaffPermission.SHARE_VIEW)
     name = required_text("The name", name, LONGEST_NAME)
     query = _normal(query, user)
     mask = Mask.configured()
@@ -85,7 +85,7 @@ def why_not_delete(user: User, view: SavedView, owner: str) -> str:
 
 
 def _person(actor: Actor) -> User:
-    require(actor, StaffPermission.VIEW)
+    require_permission(actor, StaffPermission.VIEW)
     if actor.user is None:
         raise Forbidden("Only people with an account can save views.")
     return actor.user

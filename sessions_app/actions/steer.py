@@ -70,7 +70,7 @@ def resume_as_shown(
     :param definition: The agent's new definition that the person was shown, "" if the page said nothing of one.
     :raises Moved: if the session would continue with a definition that was not shown.
     """
-    require(actor, RESUME.permission)
+    require(actor, RESUME)
     reason = required_text("The reason", reason)
     session = lock(session_id, expected_version)
     check(session, RESUME)
@@ -132,7 +132,7 @@ def assign(
     expected_version: int | None = None,
 ) -> Session:
     """Assign the session to a colleague; None takes the assignment away."""
-    require(actor, ASSIGN.permission)
+    require(actor, ASSIGN)
     reason = optional_text("The reason", reason)
     check_assignee(assignee)
     session = lock(session_id, expected_version)

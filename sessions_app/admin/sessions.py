@@ -113,7 +113,7 @@ class QueueFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Session]) -> QuerySet[Session]:
         key = self.value()
-        return queryset.filter(queues.queue_filter(key, timezone.now())) if key else queryset
+        return queryset.filter(queues.queue_filter(key, timezone.now())) if key in queues.BY_KEY else queryset
 
 
 class PhaseFilter(admin.SimpleListFilter):

@@ -10,15 +10,13 @@ from sessions_app.finding.queues import (
     ALL,
     ATTENTION,
     BY_KEY,
-    BY_TIME,
-    STUCK_LONGEST,
     Asked,
     contradict,
     first_in_order,
     order_of,
     possible,
 )
-from sessions_app.finding.stuck import not_moving_conditions
+from sessions_app.finding.stuck import LONGEST_FIRST, not_moving_conditions
 from sessions_app.models import Session, Status
 from sessions_app.models.compiled import planned_anew
 
@@ -39,8 +37,8 @@ def first_keys(
     ascending = BY_KEY[key].oldest_first if oldest_first is None else oldest_first
     where, order, beyond = asked.where, order_of(ascending), asked.beyond(ascending)
     conditions, of_inbox = possible(key, now, where), key == ATTENTION.key
-    longest = dict(zip(not_moving_conditions(now), STUCK_LONGEST, strict=True))
-    by_condition = of_inbox or key in BY_TIME
+    longest = dict(zip(not_moving_conditions(now), LONGEST_FIRST, strict=True))
+    by_condition = BY_KEY[key].by_time
     groups = [[each] for each in conditions] if by_condition else [conditions]
     each_limit, last, are_all = limit, list[list[Q]](), True
     if where and by_condition:

@@ -18,9 +18,8 @@ from sessions_app.finding.counting import MOST, Count, count_each, numbers_of, u
 from sessions_app.finding.keys import are
 from sessions_app.finding.newest import among
 from sessions_app.finding.queues import (
-    BY_TIME,
+    BY_KEY,
     QUEUES,
-    STUCK_LONGEST,
     Queue,
     conditions_of,
     contradict,
@@ -28,6 +27,7 @@ from sessions_app.finding.queues import (
     order_of,
     queue_filter,
 )
+from sessions_app.finding.stuck import LONGEST_FIRST
 from sessions_app.models import Session
 from sessions_app.models.compiled import compiled, planned_anew
 from sessions_app.models.selects import NO_ROWS, Sql, as_sql, union
@@ -98,7 +98,7 @@ def _of_each_queue(counted: Sequence[Count], cut: bool, cut_but: str) -> list[Qu
 
 def count_of_own(key: str, user: User, now: datetime) -> Count:
     """How many sessions of the queue are assigned to the person, up to `counting.MOST`. One query."""
-    at = now if key in BY_TIME else None
+    at = now if BY_KEY[key].by_time else None
     [number] = count_each([_own.sql_with_params(user.pk, at, key=key)])
     return number
 
@@ -109,7 +109,7 @@ def _own(user: int, now: datetime | None, *, key: str) -> QuerySet[Session, uuid
 
 
 def _to_count(key: str, now: datetime) -> Sql:
-    at = now if key in BY_TIME else None
+    at = now if BY_KEY[key].by_time else None
     return union(
         [
             _part_to_count.sql_with_params(at, key=key, part=part)
@@ -139,7 +139,7 @@ def _count_many(now: datetime, where: Q, by_row: bool) -> list[Count]:
     matching, beyond = [], []
     matching_in = _in_rows(where) if by_row else _in_table(where)
     for key in counted:
-        at = now if key in BY_TIME else None
+        at = now if BY_KEY[key].by_time else None
         numbered = [
             part for part, condition in enumerate(conditions_of(key, now)) if not contradict(where, condition)
         ]
@@ -190,7 +190,7 @@ def _newest(
     now: datetime | None, *, key: str, part: int, most: int, behind: int = 0
 ) -> QuerySet[Session, uuid.UUID]:
     """The keys of so many sessions of a part of the queue, behind those that changed last, or are stuck longest."""
-    order = STUCK_LONGEST[part : part + 1] if key in BY_TIME else order_of(False)
+    order = LONGEST_FIRST[part : part + 1] if BY_KEY[key].by_time else order_of(False)
     rows = Session.objects.filter(conditions_of(key, now)[part]).order_by(*order)
     return rows.values_list("pk", flat=True)[behind : behind + most]
 

@@ -5,7 +5,7 @@ and the stuck ones are ordered from the one that has waited longest, all others 
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
@@ -33,72 +33,80 @@ ASKED_FOR_QUEUE = 10_000
 _NOT_LISTED = ("inputs", "breakpoints", "breakpoint_hit", "totals", "final_answer")
 
 
+Conditions = Callable[[datetime | None], list[Q]]
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """``empty`` is the sentence that an empty list shows."""
+    """
+    conditions: gives those of which a session in the queue meets one; each that has an index of its own is apart.
+    empty: the sentence that an empty list shows.
+    by_time: the conditions ask for the time. No index has the sessions in the order of the list then.
+    """
 
     key: str
     title: str
     empty: str
+    conditions: Conditions
     oldest_first: bool = False
+    by_time: bool = False
 
 
+def _always(*conditions: Q) -> Conditions:
+    return lambda now: list(conditions)
+
+
+def _do_not_move(now: datetime | None) -> list[Q]:
+    assert now is not None, "the queue is `by_time`"
+    return stuck.not_moving_conditions(now)
+
+
+_WAITS, _HAS_FAILED = Q(status=Status.WAITING), Q(has_failed=True)
+_RUNS = Q(status=Status.RUNNING), Q(status=Status.QUEUED)
+_IS_DONE = Q(status=Status.CANCELLED), Q(status=Status.IDLE, phase=Phase.DONE)
+# "Failed" and "Stuck" are those whose label is that, see `stuck.status_label`.
 QUEUES = (
-    Queue("running", "Running", "Nothing runs at the moment."),
-    Queue("waiting", "Waiting", "No session waits for a person."),
-    Queue("failed", "Failed", "No session has failed."),
-    Queue("stuck", "Stuck", "No session is stuck.", oldest_first=True),
-    Queue("paused", "Paused", "No session is paused."),
-    Queue("done", "Done", "No session has finished yet."),
-    Queue("all", "All", "There are no sessions yet."),
+    Queue("running", "Running", "Nothing runs at the moment.", _always(*_RUNS)),
+    Queue("waiting", "Waiting", "No session waits for a person.", _always(_WAITS)),
+    Queue("failed", "Failed", "No session has failed.", _always(_HAS_FAILED)),
+    Queue(
+        "stuck",
+        "Stuck",
+        "No session is stuck.",
+        _do_not_move,
+        oldest_first=True,
+        by_time=True,
+    ),
+    Queue("paused", "Paused", "No session is paused.", _always(Q(status=Status.PAUSED))),
+    Queue("done", "Done", "No session has finished yet.", _always(*_IS_DONE)),
+    Queue("all", "All", "There are no sessions yet.", _always(Q())),
 )
 # The sessions of the inbox, which has a page of its own: for going from one to the next, and for bulk actions.
-ATTENTION = Queue("attention", "Inbox", "Nothing needs attention.", oldest_first=True)
+ATTENTION = Queue(
+    "attention",
+    "Inbox",
+    "Nothing needs attention.",
+    lambda now: [_WAITS, _HAS_FAILED, *_do_not_move(now)],
+    oldest_first=True,
+    by_time=True,
+)
 BY_KEY = {queue.key: queue for queue in (ATTENTION, *QUEUES)}
 # By the parameter of a list's address that asks for another order than the queue's: whether the oldest come first.
 ORDERS = {"oldest": True, "newest": False}
 
 
 def queue_filter(key: str, now: datetime | None) -> Q:
-    """Which sessions are in a queue. "Failed" and "Stuck" are those whose label is that, see `stuck.status_label`.
-
-    :param now: None will do for a queue that is not one of `BY_TIME`.
-    """
+    """Which sessions are in a queue; the parameters are those of `conditions_of`."""
     return reduce(or_, conditions_of(key, now))
 
 
-# Of the queues with a number, those whose conditions ask for the time.
-BY_TIME = ("stuck",)
-# By the conditions of the stuck sessions, each in the order of the index that finds its sessions.
-STUCK_LONGEST = ("lease_expires_at", "updated_at", "next_run_at")
-# Those of which an index has the sessions in the order of their list.
-IN_ORDER = ("running", "waiting", "failed", "paused", "done", "all")
-
-
 def conditions_of(key: str, now: datetime | None) -> list[Q]:
-    """The conditions of which a session in the queue meets one; each that has an index of its own is apart."""
-    match key:
-        case "attention":
-            return [Q(status=Status.WAITING), Q(has_failed=True), *_not_moving(now)]
-        case "running":
-            return [Q(status=Status.RUNNING), Q(status=Status.QUEUED)]
-        case "waiting":
-            return [Q(status=Status.WAITING)]
-        case "failed":
-            return [Q(has_failed=True)]
-        case "stuck":
-            return _not_moving(now)
-        case "paused":
-            return [Q(status=Status.PAUSED)]
-        case "done":
-            return [Q(status=Status.CANCELLED), Q(status=Status.IDLE, phase=Phase.DONE)]
-        case _:
-            return [Q()]
+    """The conditions of a queue, see `Queue`.
 
-
-def _not_moving(now: datetime | None) -> list[Q]:
-    assert now is not None, "the queue is one of `BY_TIME`"
-    return stuck.not_moving_conditions(now)
+    :param now: None will do for a queue that is not `Queue.by_time`.
+    :raises KeyError: for a key of no queue.
+    """
+    return BY_KEY[key].conditions(now)
 
 
 def keys_of_matching(
@@ -203,7 +211,7 @@ def read_page(
         found = Q(asked.where or Q(), beyond, Q(opaque(in_queue)) if in_queue else Q())
     else:
         conditions = possible(key, now, asked.where)
-        asked = replace(asked, several=asked.several and key in IN_ORDER)
+        asked = replace(asked, several=asked.several and not BY_KEY[key].by_time)
         found = first_in_order(conditions, asked, beyond, order, limit + 1)
     sessions = _listed(found, order=order, limit=limit + 1)
     more = len(sessions) > limit

@@ -102,7 +102,7 @@ def read_list(
     is_cut = found.is_cut_listed if key == "all" else found.cut
     few, filtered_by = found.few, where
     several = _is_of_several(session_filter.names_on, session_filter, key)
-    facets = session_filter.facets if several and key in queues.IN_ORDER else None
+    facets = session_filter.facets if several and not queues.BY_KEY[key].by_time else None
     if where and not few:
         # The first page of all sessions is among them, too.
         has_page = fields > 1 and key == "all" and not after and not oldest_first

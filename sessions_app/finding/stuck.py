@@ -28,7 +28,7 @@ def _as_it_is(time: datetime) -> datetime:
 def not_moving_conditions(now: datetime, *, compared: Callable[[datetime], Any] = _as_it_is) -> list[Q]:
     """Queued and running sessions that do not move: the worker is lost, it hangs, or no worker has taken the session.
 
-    The sessions of each condition are found by an index.
+    The sessions of each condition are found by an index, in the order of its field of `LONGEST_FIRST`.
 
     :param compared: Makes of each time what the columns are compared with.
     """
@@ -37,6 +37,10 @@ def not_moving_conditions(now: datetime, *, compared: Callable[[datetime], Any] 
         Q(status=Status.RUNNING, updated_at__lt=compared(now - HANGING)),
         Q(status=Status.QUEUED, next_run_at__lt=compared(now - OVERDUE)),
     ]
+
+
+# By each of these conditions, the field in whose order the sessions come that have been stuck for longest.
+LONGEST_FIRST = ("lease_expires_at", "updated_at", "next_run_at")
 
 
 def expired_but_not_rejected(now: datetime) -> Q:
