@@ -2,8 +2,10 @@
 
 import dataclasses
 from typing import Any
+from uuid import UUID
 
 import pytest
+from django.urls import resolve
 
 from sessions_app import checks
 from sessions_app.action_list import ACTIONS, FORK
@@ -15,6 +17,11 @@ def test_each_action_is_offered_in_its_places_and_in_no_others() -> None:
         key: (action.label, bool(action.command), action.admin, action.bulk, str(action.event))
         for key, action in ACTIONS.items()
     } == OFFERED
+
+
+@pytest.mark.parametrize("key", ACTIONS)
+def test_no_other_page_has_the_address_of_an_action_s_dialog(key: str) -> None:
+    assert resolve(f"/sessions/{UUID(int=1)}/{key}/").url_name == "dialog"
 
 
 def test_only_undo_is_left_out_where_it_is_impossible() -> None:

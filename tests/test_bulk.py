@@ -135,7 +135,7 @@ def test_an_estimate_costs_the_same_for_many_sessions(actor, django_assert_num_q
         )
 
 
-@pytest.mark.parametrize("kind", ["pause", "resume", "cancel", "assign"])
+@pytest.mark.parametrize("kind", [key for key, action in ACTIONS.items() if action.bulk])
 def test_the_estimate_has_of_each_session_what_the_action_says_of_it_alone(actor, kind):
     builders.agent("claims")
     builders.agent("letters", problem="It cannot be built.")

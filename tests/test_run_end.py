@@ -6,11 +6,9 @@ import pytest
 
 from agentstate.durable import run_end
 from agentstate.durable.run_end import ExplainedEnd, RunEnd
-from agentstate.names import RunEvent
-from sessions_app.models import Session, Status, WaitingFor, resting_fields
+from sessions_app.models import EventKind, Session, Status, WaitingFor, resting_fields
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-EVENTS = {value for name, value in vars(RunEvent).items() if name.isupper()}
 KINDS = [
     kind
     for kind in vars(run_end).values()
@@ -23,7 +21,7 @@ def test_an_end_names_what_the_database_knows(kind: type[RunEnd]) -> None:
     assert kind.status in set(Status.values) - {Status.RUNNING.value}
     assert kind.waiting_for in {"", *WaitingFor.values}
     assert (kind.status == "waiting") == bool(kind.waiting_for)
-    assert kind.event in {"", *EVENTS}
+    assert kind.event in {"", *EventKind}
 
 
 @pytest.mark.parametrize("status", sorted(set(Status) - {Status.RUNNING}))

@@ -12,10 +12,11 @@ from django.utils import timezone
 
 from agentstate.durable.breakpoints import same_value
 from agentstate.durable.schemas import WrongSchemaError, unfit_arguments
+from sessions_app.access.action import Action
 from sessions_app.access.availability import already_decided
 from sessions_app.access.errors import EffectNotSeen, Invalid, Moved, NotFound
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import APPROVE, REJECT, REUSE, WITHDRAW, Action
+from sessions_app.action_list import APPROVE, REJECT, REUSE, WITHDRAW
 from sessions_app.actions.base import (
     check,
     commit,

@@ -23,9 +23,9 @@ from agentstate.durable.progress import Meter
 from agentstate.durable.records import Progress
 from sessions_app import locks
 from sessions_app.access import typed
+from sessions_app.access.action import Action
 from sessions_app.access.errors import Forbidden, Invalid, Locked, Moved, NotFound, Refused
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import Action
 from sessions_app.models import (
     Branch,
     BulkItem,

@@ -21,9 +21,10 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Value
 from django.utils import timezone
 
 from sessions_app import locks
+from sessions_app.access.action import Action
 from sessions_app.access.errors import ActionError, Forbidden, Invalid, Locked, Moved, NotFound, Refused
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, ASSIGN, PAUSE, RESUME, Action
+from sessions_app.action_list import ACTIONS, ASSIGN, PAUSE, RESUME
 from sessions_app.actions import steer
 from sessions_app.actions.base import (
     BY_FIELDS,
@@ -45,7 +46,7 @@ BATCH = 25
 EXAMPLES = 5
 # So many sessions are looked at to choose the action that a page opens on; the estimate looks at them all.
 LOOKED_AT = 500
-# What the rules of the bulk actions read of a session.
+# What the rules of the bulk actions read of a session. A rule that reads another field cannot be asked without it here.
 _FACTS = ("agent", "status", "phase", "waiting_for", "stop_request", "next_run_at")
 # What is read: which of them changed last, what names one among the refused, and the facts. As an object of the ORM a
 # row takes five times as long.

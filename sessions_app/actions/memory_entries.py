@@ -9,9 +9,10 @@ from uuid import UUID
 from django.utils import timezone
 
 from agentstate.durable.long_term import LONGEST_ENTRY
+from sessions_app.access.action import Action
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import EDIT_ENTRY, ERASE_ENTRY, Action
+from sessions_app.action_list import EDIT_ENTRY, ERASE_ENTRY
 from sessions_app.actions.base import check, commit, in_one_transaction, lock, require, required_text
 from sessions_app.models import MemoryEntry, Session
 

@@ -16,9 +16,9 @@ from django.utils import timezone
 
 from agentstate.durable.state.tags import with_order
 from agentstate.names import ENDED_CALL_STATES
+from sessions_app.access.action import Action
 from sessions_app.access.errors import Invalid
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import Action
 from sessions_app.actions.base import check, commit, count_ended_call, lock, required_text, set_status
 from sessions_app.actions.calls import why_of_others
 from sessions_app.actions.history import leave, move_to, set_status_at

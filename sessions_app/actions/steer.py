@@ -9,9 +9,10 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from sessions_app.access.action import Action
 from sessions_app.access.errors import Invalid
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ASSIGN, CANCEL, PAUSE, RELEASE, RESUME, Action
+from sessions_app.action_list import ASSIGN, CANCEL, PAUSE, RELEASE, RESUME
 from sessions_app.actions.attempts import plan_new_attempt, step_to_begin_again
 from sessions_app.actions.base import (
     BY_FIELDS,

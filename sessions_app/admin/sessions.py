@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.html import format_html_join
 
 from sessions_app import locks
+from sessions_app.access.action import Action
 from sessions_app.access.errors import ActionError, Locked
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
@@ -28,7 +29,6 @@ from sessions_app.action_list import (
     EDIT_MEMORY,
     RELEASE,
     RESUME,
-    Action,
 )
 from sessions_app.actions import BY_REASON
 from sessions_app.addresses import address

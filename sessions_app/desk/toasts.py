@@ -7,6 +7,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from sessions_app.access.action import Action
 from sessions_app.action_list import (
     ANSWER_CALL,
     ANSWER_STEP,
@@ -17,7 +18,6 @@ from sessions_app.action_list import (
     RESUME,
     REWIND,
     UNDO,
-    Action,
 )
 from sessions_app.addresses import address
 from sessions_app.desk.forms.base import ActionForm

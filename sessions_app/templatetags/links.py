@@ -14,8 +14,9 @@ from django.forms.utils import flatatt
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString
 
+from sessions_app.access.action import Action
 from sessions_app.access.masking import HIDDEN
-from sessions_app.action_list import ACTIONS, Action
+from sessions_app.action_list import ACTIONS
 from sessions_app.addresses import address
 from sessions_app.models import Session
 

@@ -1,6 +1,6 @@
 """The forms of the desk. Each reads what a person typed and calls one function of `sessions_app.actions`."""
 
-from sessions_app.action_list import Action
+from sessions_app.access.action import Action
 from sessions_app.actions import BY_REASON
 from sessions_app.desk.forms import breakpoints, calls, memory_entries, repair, session
 from sessions_app.desk.forms.base import ActionForm, ReasonForm

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from django import forms
 
 from sessions_app import actions
-from sessions_app.action_list import Action
+from sessions_app.access.action import Action
 from sessions_app.desk.forms.fields import Key
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import Session

@@ -7,8 +7,9 @@ from django.http import Http404
 
 from agentstate.durable.breakpoints import Comparison
 from sessions_app import actions
+from sessions_app.access.action import Action
 from sessions_app.access.typed import whole_number
-from sessions_app.action_list import CHANGE_ARGUMENTS, REMOVE_BREAKPOINT, SET_BREAKPOINT, Action
+from sessions_app.action_list import CHANGE_ARGUMENTS, REMOVE_BREAKPOINT, SET_BREAKPOINT
 from sessions_app.desk.forms.base import ActionForm
 from sessions_app.desk.forms.calls import CallForm, TypedArguments
 from sessions_app.desk.forms.fields import Key

@@ -6,8 +6,9 @@ from django import forms
 from django.http import Http404
 
 from sessions_app import actions
+from sessions_app.access.action import Action
 from sessions_app.access.typed import whole_number
-from sessions_app.action_list import APPROVE, DECIDE, REJECT, REUSE, Action
+from sessions_app.action_list import APPROVE, DECIDE, REJECT, REUSE
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
 from sessions_app.desk.forms.edited import edited_arguments, typed_arguments
 from sessions_app.desk.forms.fields import Key, LongText

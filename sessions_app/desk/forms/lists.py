@@ -7,8 +7,8 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
 from sessions_app import actions
+from sessions_app.access.action import Action
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import Action
 from sessions_app.desk.forms.base import ReasonForm
 from sessions_app.desk.forms.fields import Key
 from sessions_app.desk.forms.session import AssignForm

@@ -8,8 +8,9 @@ from django.http import Http404
 
 from agentstate.durable.long_term import LONGEST_ENTRY
 from sessions_app import actions
+from sessions_app.access.action import Action
 from sessions_app.access.typed import whole_number
-from sessions_app.action_list import EDIT_ENTRY, ERASE_ENTRY, Action
+from sessions_app.action_list import EDIT_ENTRY, ERASE_ENTRY
 from sessions_app.desk.forms.base import ActionForm, ReasonForm
 from sessions_app.desk.forms.fields import Key, LongText, restored_text
 from sessions_app.models import MemoryEntry, Session

@@ -9,6 +9,7 @@ from django import forms
 
 from agentstate.durable.state.tags import without_order
 from sessions_app import actions, wording
+from sessions_app.access.action import Action
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
 from sessions_app.access.typed import whole_number, with_line_ends_of
@@ -19,7 +20,6 @@ from sessions_app.action_list import (
     EDIT_STATE,
     REPLACE_MESSAGE,
     REWIND,
-    Action,
 )
 from sessions_app.actions.repair import value_type
 from sessions_app.desk.forms.base import FIRST, ActionForm, ReasonForm

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.http import Http404
 
 from sessions_app import actions
+from sessions_app.access.action import Action
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import (
@@ -22,7 +23,6 @@ from sessions_app.action_list import (
     REWIND,
     UNDO,
     WITHDRAW,
-    Action,
 )
 from sessions_app.actions.history import made_by_repair
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm

@@ -7,9 +7,10 @@ import builtins
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from sessions_app.access.action import Action
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import FORK, RELEASE, REPLACE_MESSAGE, RESUME, REWIND, Action
+from sessions_app.action_list import FORK, RELEASE, REPLACE_MESSAGE, RESUME, REWIND
 from sessions_app.history.failures import exception_type, http_status
 from sessions_app.models import Session, StaffPermission, Status, WaitingFor
 from sessions_app.wording import shorten

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from django.db.models import Count
 
+from sessions_app.access.action import Action
 from sessions_app.access.masking import Mask
-from sessions_app.action_list import ACTIONS, Action
+from sessions_app.action_list import ACTIONS
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.finding import stuck
 from sessions_app.models import BulkAction, BulkItem, Session

@@ -2,8 +2,9 @@
 
 from datetime import datetime
 
+from sessions_app.access.action import Action
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, EDIT_STATE, REPLACE_MESSAGE, Action
+from sessions_app.action_list import ACTIONS, EDIT_STATE, REPLACE_MESSAGE
 from sessions_app.models import Session, StaffPermission
 
 # What a person does without a session, or without changing one.

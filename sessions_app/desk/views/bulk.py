@@ -9,10 +9,11 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from sessions_app import actions
 from sessions_app.access import shown
+from sessions_app.access.action import Action
 from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, ASSIGN, PAUSE, RESUME, Action
+from sessions_app.action_list import ACTIONS, ASSIGN, PAUSE, RESUME
 from sessions_app.desk.context import (
     Request,
     number,

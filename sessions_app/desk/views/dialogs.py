@@ -13,9 +13,10 @@ from django.shortcuts import redirect, resolve_url
 from django.views.decorators.http import require_GET, require_http_methods
 from django_htmx.http import HttpResponseClientRedirect, replace_url
 
+from sessions_app.access.action import Action
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, APPROVE, FORK, MESSAGE, Action
+from sessions_app.action_list import ACTIONS, APPROVE, FORK, MESSAGE
 from sessions_app.addresses import address
 from sessions_app.desk import toasts
 from sessions_app.desk.context import (

@@ -8,8 +8,9 @@ from django.db.models import Count, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from agentstate.names import STEP_KINDS
+from sessions_app.access.action import Action
 from sessions_app.access.availability import shows
-from sessions_app.action_list import REPLACE_MESSAGE, Action
+from sessions_app.action_list import REPLACE_MESSAGE
 from sessions_app.desk.pages.session import repairs
 from sessions_app.desk.pages.session.consequences import effects_among
 from sessions_app.desk.pages.session.context import SessionContext

@@ -8,8 +8,9 @@ from django.utils.html import format_html
 
 from agentstate.durable.run_end import late_sentence
 from agentstate.names import OPEN_CALL_STATES
+from sessions_app.access.action import Action
 from sessions_app.access.availability import agent_cannot_run
-from sessions_app.action_list import ACTIONS, APPROVE, DECIDE, MESSAGE, PAUSE, RELEASE, RESUME, REWIND, Action
+from sessions_app.action_list import ACTIONS, APPROVE, DECIDE, MESSAGE, PAUSE, RELEASE, RESUME, REWIND
 from sessions_app.desk.pages.advice import AGENT_CHANGED, TRY_AGAIN, Advice, who_may_release
 from sessions_app.desk.pages.causes import advice_for
 from sessions_app.desk.pages.session.context import SessionContext

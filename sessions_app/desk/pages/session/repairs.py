@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from agentstate.names import ENDED_CALL_STATES
+from sessions_app.access.action import Action
 from sessions_app.access.masking import Mask
 from sessions_app.access.typed import requested_number, with_line_ends_of
-from sessions_app.action_list import EDIT_MEMORY, EDIT_STATE, REPLACE_MESSAGE, Action
+from sessions_app.action_list import EDIT_MEMORY, EDIT_STATE, REPLACE_MESSAGE
 from sessions_app.desk.pages import replacements
 from sessions_app.desk.pages.session import state
 from sessions_app.desk.pages.session.context import SessionContext
