@@ -8,7 +8,6 @@ API key, say), so that is part of `manage.py check --deploy`.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
 from resource import RLIMIT_NOFILE, getrlimit
@@ -238,9 +237,9 @@ def _online() -> tuple[Counter[str], bool]:
     from django.utils import timezone
 
     from sessions_app.finding import search_follower
-    from sessions_app.models import Worker
+    from sessions_app.models import Worker, online_since
 
-    since = timezone.now() - timedelta(seconds=settings.AGENTSTATE_LEASE_SECONDS)
+    since = online_since(timezone.now())
     names = Worker.objects.filter(beat_at__gte=since, stopped_at=None).values_list("name", flat=True)
     try:
         return Counter(name.rpartition(":")[0] for name in names), search_follower.follows()

@@ -215,12 +215,13 @@ def cut_short(session: Session) -> tuple[str, str] | None:
 
 
 def status_label(session: Session, now: datetime) -> tuple[str, str]:
-    """``(tone, label)`` of a session: what it is doing or waiting for; the tone is a class of the stylesheet."""
+    """``(tone, label)`` of a session: what it is doing or waiting for; the tone is a class of the stylesheet.
+
+    Pages show `stuck.status_label`, which says of a session that does not move that it is stuck.
+    """
     match session.status:
         case Status.WAITING:
             return _WAITING_LABELS[WaitingFor(session.waiting_for)]
-        case Status.RUNNING if session.lease_expires_at is not None and session.lease_expires_at < now:
-            return "error", "Lost its worker"
         case Status.RUNNING if session.stop_request == StopRequest.PAUSE:
             return "paused", "Pausing"
         case Status.RUNNING if session.stop_request == StopRequest.CANCEL:

@@ -337,3 +337,13 @@ def test_the_checkpoints_of_discarded_branches_are_listed_too(client):
     page = client.get(f"/sessions/{session.pk}/checkpoints/").content.decode()
     assert {int(pk) for pk in re.findall(r'name="a"\s+value="(\d+)"', page)} == all_of_them
     assert page.count('title="branch 1">discarded<') == len(all_of_them - shown)
+
+
+def test_repeated_words_take_no_more_than_a_part_of_what_the_words_of_a_page_may_take():
+    words, other_words = ["x "] * 900, ["x ", "y "] * 450
+    aligned = compare_page._Aligned(compare_page.MOST_PAIRS)
+    replaced = [("replace", 0, 900, 0, 900)]
+    assert aligned.of(words, other_words) == replaced
+    assert aligned.of(["a ", "b "], ["a ", "c "]) == [("equal", 0, 1, 0, 1), ("replace", 1, 2, 1, 2)]
+    assert [aligned.of(words, other_words) for _ in range(5)] == [replaced] * 5
+    assert aligned.of(["a ", "b "], ["a ", "c "]) == [("replace", 0, 2, 0, 2)]

@@ -123,6 +123,22 @@ def test_a_message_has_at_most_100_kb():
 
 
 @pytest.mark.django_db
+def test_a_reason_has_at_most_2000_characters_wherever_it_is_given():
+    fits, long = "x" * 2000, "x" * 2001
+    session, waiting = builders.paused(), builders.waiting_for_approval()
+    call = Approval.objects.get(session=waiting).call_id
+    for action in (
+        lambda reason: actions.resume(actor=SYSTEM, session_id=session.pk, reason=reason),
+        lambda reason: actions.approve(actor=SYSTEM, session_id=waiting.pk, call_id=call, reason=reason),
+    ):
+        with pytest.raises(Invalid, match="The reason is 2001 characters long; at most 2000 fit"):
+            action(long)
+        action(fits)
+    with pytest.raises(CommandError, match="The reason is 2001 characters long"):
+        call_command("agent", "cancel", str(session.pk), "--reason", long)
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     "value, problem",
     [

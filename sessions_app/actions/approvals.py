@@ -24,7 +24,7 @@ from sessions_app.actions.base import (
     in_one_transaction,
     json_object,
     lock,
-    optional_text,
+    optional_reason,
     queue,
     require,
     required_text,
@@ -72,7 +72,7 @@ def approve(
         effect without `effects_seen`.
     """
     require(actor, APPROVE)
-    reason = optional_text("The reason", reason)
+    reason = optional_reason(reason)
     session, approval = _open_approval(session_id, call_id, expected_version, APPROVE)
     require_shown_definition(session, definition)
     if fingerprint is not None and fingerprint != approval.fingerprint:
@@ -115,7 +115,7 @@ def reuse(
     :raises Invalid: if the call repeats none, or no result is recorded.
     """
     require(actor, REUSE)
-    reason = optional_text("The reason", reason)
+    reason = optional_reason(reason)
     session, approval = _open_approval(session_id, call_id, expected_version, REUSE)
     require_shown_definition(session, definition)
     recorded = approval.repeats
@@ -150,7 +150,7 @@ def reject(
     """
     require(actor, REJECT)
     message = required_text("The message to the model", message)
-    reason = optional_text("The reason", reason)
+    reason = optional_reason(reason)
     session, approval = _open_approval(session_id, call_id, expected_version, REJECT)
     _answer(approval, actor, decision=Approval.Decision.REJECTED, message=message)
     return _commit_answer(session, approval, REJECT, actor, reason or message, {})
@@ -170,7 +170,7 @@ def withdraw(
     :raises NotFound: if the tool is not pre-approved for the rest of the session.
     """
     require(actor, WITHDRAW)
-    reason = optional_text("The reason", reason)
+    reason = optional_reason(reason)
     session = lock(session_id, expected_version)
     check(session, WITHDRAW)
     withdrawn, _ = Allowance.objects.filter(session=session, tool=tool).delete()

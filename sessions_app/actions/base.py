@@ -108,7 +108,7 @@ def asks_reason(action: Action) -> Callable[[Callable[[Session, Actor, str], Ses
             *, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None = None
         ) -> Session:
             require(actor, action)
-            reason = required_text("The reason", reason)
+            reason = required_reason(reason)
             session = lock(session_id, expected_version)
             check(session, action)
             return write(session, actor, reason)
@@ -275,6 +275,19 @@ def optional_text(
     if max_length is not None and len(text) > max_length:
         raise Invalid(f"{what} is {len(text)} characters long; at most {max_length} fit.")
     return text
+
+
+def required_reason(reason: str) -> str:
+    """The reason of an action without blanks around it.
+
+    :raises Invalid: if it is empty or too long, or cannot be stored.
+    """
+    return required_text("The reason", reason, typed.REASON_CHARACTERS)
+
+
+def optional_reason(reason: str) -> str:
+    """Like `required_reason`, but it may be empty."""
+    return optional_text("The reason", reason, typed.REASON_CHARACTERS)
 
 
 def required_result(text: str) -> str:

@@ -24,6 +24,7 @@ from sessions_app.actions.base import (
     commit,
     in_one_transaction,
     lock,
+    optional_reason,
     optional_text,
     require,
     required_text,
@@ -58,7 +59,7 @@ def set_breakpoint(
         would tell whether it was guessed.
     """
     require(actor, SET_BREAKPOINT)
-    reason = optional_text("The reason", reason)
+    reason = optional_reason(reason)
     tool = optional_text("The tool", tool, 200)
     argument = required_text("The argument", when[0], 200) if when is not None else ""
     session = lock(session_id, expected_version)
@@ -99,7 +100,7 @@ def remove_breakpoint(
     :raises NotFound: if the session has no breakpoint of this number.
     """
     require(actor, REMOVE_BREAKPOINT)
-    reason = optional_text("The reason", reason)
+    reason = optional_reason(reason)
     session = lock(session_id, expected_version)
     check(session, REMOVE_BREAKPOINT)
     present = session.breakpoints or []
@@ -128,7 +129,7 @@ def change_arguments(
     :raises Invalid: if nothing was changed, or for arguments that the tool's schema does not allow.
     """
     require(actor, CHANGE_ARGUMENTS)
-    reason = optional_text("The reason", reason)
+    reason = optional_reason(reason)
     session = lock(session_id, expected_version)
     call = find_call(session, call_id, ToolCall.objects.all())
     check(session, CHANGE_ARGUMENTS, call=call)

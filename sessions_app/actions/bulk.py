@@ -1,8 +1,8 @@
 """Bulk actions: one action on many sessions, which are fixed when it starts.
 
-Celery works through the items in small batches (`step`), each by the function of the single action. An item is marked
-as done in the transaction that changes its session, by a conditional UPDATE: it is done once, however many workers try,
-and a killed worker leaves nothing half-done; the sweep finds what it left (`unattended`). A session whose
+Celery works through the items in small batches (`run_batch`), each by the function of the single action. An item is
+marked as done in the transaction that changes its session, by a conditional UPDATE: it is done once, however many
+workers try, and a killed worker leaves nothing half-done; the sweep finds what it left (`unattended`). A session whose
 state does not allow the action is refused with the reason, and the others continue. One that is locked stays pending.
 """
 
@@ -32,7 +32,7 @@ from sessions_app.actions.base import (
     in_one_transaction,
     optional_text,
     require,
-    required_text,
+    required_reason,
 )
 from sessions_app.finding.keys import in_list, listed_each
 from sessions_app.models import BulkAction, BulkItem, RegisteredAgent, Session
@@ -188,7 +188,7 @@ def bulk_start(
     action = _bulk_action(actor, kind)
     if actor.user is None:
         raise Forbidden("Only people with an account can start a bulk action.")
-    reason = required_text("The reason", reason)
+    reason = required_reason(reason)
     given = {name: value for name, value in {"assignee": assignee}.items() if name in action.bulk_fields}
     for name, value in given.items():
         CHECKS[name](value)

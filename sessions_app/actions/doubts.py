@@ -21,7 +21,7 @@ from sessions_app.actions.base import (
     lock,
     queue,
     require,
-    required_text,
+    required_reason,
 )
 from sessions_app.actions.calls import find_call, why_of_others
 from sessions_app.actions.definition import accept_definition, require_shown_definition
@@ -56,7 +56,7 @@ def decide(
     :raises Invalid: unless exactly one of the four is given, and for a result that the tool cannot have returned.
     """
     require(actor, DECIDE)
-    reason = required_text("The reason", reason)
+    reason = required_reason(reason)
     outcome = one_outcome(result=result, nothing=nothing, again=again, skip=skip)
     session = lock(session_id, expected_version)
     call = find_call(session, call_id, ToolCall.objects.filter(status=CallStatus.DOUBT))
@@ -92,7 +92,7 @@ def decide_all(
     """
     require(actor, DECIDE)
     require(actor, RESUME)
-    reason = required_text("The reason", reason)
+    reason = required_reason(reason)
     outcomes = {
         pk: one_outcome(
             result=decision.get("result"),

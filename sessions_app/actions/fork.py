@@ -20,7 +20,7 @@ from sessions_app.actions.base import (
     lock,
     optional_text,
     require,
-    required_text,
+    required_reason,
 )
 from sessions_app.actions.history import find_checkpoint, move_to, set_status_at
 from sessions_app.history import restore
@@ -60,7 +60,7 @@ def fork(
         user's message at `replace`.
     """
     require(actor, FORK)
-    reason = required_text("The reason", reason)
+    reason = required_reason(reason)
     next_message = optional_text("The message", message)
     title = optional_text("The title", title, 200)
     if replace is None:

@@ -26,7 +26,7 @@ from sessions_app.actions.base import (
     lock,
     queue,
     require,
-    required_text,
+    required_reason,
     set_status,
 )
 from sessions_app.history import restore
@@ -80,7 +80,7 @@ def rewind(
     :raises NotFound: for a checkpoint that no branch of this session shows.
     """
     require(actor, REWIND)
-    reason = required_text("The reason", reason)
+    reason = required_reason(reason)
     session = lock(session_id, expected_version)
     found = find_checkpoint(session, checkpoint_id)
     checkpoint = found.checkpoint

@@ -13,7 +13,15 @@ from sessions_app.access.action import Action
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import EDIT_ENTRY, ERASE_ENTRY
-from sessions_app.actions.base import check, commit, in_one_transaction, lock, require, required_text
+from sessions_app.actions.base import (
+    check,
+    commit,
+    in_one_transaction,
+    lock,
+    require,
+    required_reason,
+    required_text,
+)
 from sessions_app.models import MemoryEntry, Session
 
 
@@ -62,7 +70,7 @@ def _begin(
     action: Action, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None
 ) -> tuple[Session, str]:
     require(actor, action)
-    reason = required_text("The reason", reason)
+    reason = required_reason(reason)
     session = lock(session_id, expected_version)
     check(session, action)
     return session, reason

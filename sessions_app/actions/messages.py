@@ -24,6 +24,7 @@ from sessions_app.actions.base import (
     in_one_transaction,
     json_object,
     lock,
+    optional_reason,
     optional_text,
     queue,
     require,
@@ -96,7 +97,7 @@ def start(
     if message and messages:
         raise Invalid("Give one message, or several, not both.")
     message = optional_text("The message", message)
-    reason = optional_text("The reason", reason)
+    reason = optional_reason(reason)
     names = sorted({required_text("A tag", tag.lower(), TAG_CHARACTERS) for tag in tags})
     if len(names) > MOST_TAGS:
         raise Invalid(f"There are {len(names)} tags, and a session has at most {MOST_TAGS}.")
@@ -250,7 +251,7 @@ def send_message(
     unread = chat_messages.to_store(messages) if messages else [(required_text("The message", text), None)]
     if any(body is not None and body["role"] != Message.Role.USER for _, body in unread):
         raise Invalid("Only the user's messages can be sent: the history is what the session has on record.")
-    reason = optional_text("The reason", reason)
+    reason = optional_reason(reason)
     session = lock(session_id)
     said = {"text": text, "messages": messages, "from_customer": from_customer, "reason": reason}
     if take_up(request_id, session.pk, MESSAGE.event, actor, **said) is not None:

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from sessions_app.access import typed
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import NOTE
 from sessions_app.actions.base import (
@@ -24,7 +25,7 @@ def note(*, actor: Actor, session_id: UUID | str, text: str, request_id: UUID | 
     :param request_id: A UUID, a new one for each request. If it comes again, no second note is added.
     """
     require(actor, NOTE)
-    text = required_text("The note", text, 2000)
+    text = required_text("The note", text, typed.REASON_CHARACTERS)
     session = lock(session_id)
     if take_up(request_id, session.pk, NOTE.event, actor, text=text) is not None:
         return session

@@ -19,7 +19,14 @@ from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.action import Action
 from sessions_app.access.errors import Invalid
 from sessions_app.access.roles import Actor
-from sessions_app.actions.base import check, commit, count_ended_call, lock, required_text, set_status
+from sessions_app.actions.base import (
+    check,
+    commit,
+    count_ended_call,
+    lock,
+    required_reason,
+    set_status,
+)
 from sessions_app.actions.calls import why_of_others
 from sessions_app.actions.history import leave, move_to, set_status_at
 from sessions_app.history import restore
@@ -139,7 +146,7 @@ def begin(
         checkpoint.
     :raises Invalid: for a session that has no checkpoint yet, and where no step started after that position.
     """
-    reason = required_text("The reason", reason)
+    reason = required_reason(reason)
     session = lock(session_id, expected_version)
     check(session, action)
     repaired = session.current_branch

@@ -13,15 +13,13 @@ from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import MOST_SAVED_VIEWS
 from sessions_app.actions.base import in_one_transaction, optional_text, require_permission, required_text
-from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.filters import PAGING, SessionFilter
 from sessions_app.finding.queues import BY_KEY, ORDERS
 from sessions_app.models import SavedView, StaffPermission
 
 LONGEST_NAME = SavedView._meta.get_field("name").max_length
 # As many sessions as can be selected take 2,100 characters.
 LONGEST_QUERY = 3000
-# Which page of the list was shown, and what had been shown before, is not part of the view.
-NOT_SAVED = ("after", "seen")
 
 
 @in_one_transaction
@@ -98,7 +96,7 @@ def _normal(query: str, user: User) -> str:
     """
     parameters = QueryDict(optional_text("The filter", query, LONGEST_QUERY).removeprefix("?"))
     form = SessionFilter(parameters, user=user)
-    unknown = sorted(parameters.keys() - form.fields.keys() - {"queue", "order", *NOT_SAVED})
+    unknown = sorted(parameters.keys() - form.fields.keys() - {"queue", "order", *PAGING})
     if unknown:
         raise Invalid(f"There is no filter {unknown[0]!r}.")
     if parameters.get("queue", "all") not in BY_KEY:

@@ -22,10 +22,10 @@ from sessions_app.actions.base import (
     commit,
     in_one_transaction,
     lock,
-    optional_text,
+    optional_reason,
     queue,
     require,
-    required_text,
+    required_reason,
     set_status,
 )
 from sessions_app.actions.definition import accept_present_definition, require_shown_definition
@@ -72,7 +72,7 @@ def resume_as_shown(
     :raises Moved: if the session would continue with a definition that was not shown.
     """
     require(actor, RESUME)
-    reason = required_text("The reason", reason)
+    reason = required_reason(reason)
     session = lock(session_id, expected_version)
     check(session, RESUME)
     return _resume(session, actor, reason, definition)
@@ -134,7 +134,7 @@ def assign(
 ) -> Session:
     """Assign the session to a colleague; None takes the assignment away."""
     require(actor, ASSIGN)
-    reason = optional_text("The reason", reason)
+    reason = optional_reason(reason)
     check_assignee(assignee)
     session = lock(session_id, expected_version)
     check(session, ASSIGN)

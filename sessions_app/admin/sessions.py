@@ -20,7 +20,7 @@ from sessions_app.access.action import Action
 from sessions_app.access.errors import ActionError, Locked
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.access.typed import cut
+from sessions_app.access.typed import REASON_CHARACTERS, cut
 from sessions_app.action_list import (
     ACTIONS,
     ANSWER_STEP,
@@ -153,7 +153,7 @@ _REPAIRS = {
 
 
 class ReasonForm(forms.Form):
-    reason = forms.CharField(max_length=2000, widget=forms.Textarea(attrs={"rows": 3}))
+    reason = forms.CharField(max_length=REASON_CHARACTERS, widget=forms.Textarea(attrs={"rows": 3}))
 
 
 @admin.register(Session)

@@ -3,7 +3,7 @@
 import sys
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Any
@@ -29,9 +29,25 @@ from sessions_app.models.tag import has_tag
 
 # What stands for an assignee without being the name of an account.
 NO_NAMES = ("me", "nobody")
-AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
-# The time in which a large part of all sessions may have changed.
-LONG = ("7d", "30d")
+# What says in a list's address which page of it is shown, and what was shown before: no part of the filter.
+PAGING = ("after", "seen")
+
+
+@dataclass(frozen=True, slots=True)
+class _Age:
+    """``is_long``: a large part of all sessions may have changed in that time."""
+
+    length: timedelta
+    label: str
+    is_long: bool = False
+
+
+AGES = {
+    "1h": _Age(timedelta(hours=1), "in the last hour"),
+    "1d": _Age(timedelta(days=1), "in the last day"),
+    "7d": _Age(timedelta(days=7), "in the last week", is_long=True),
+    "30d": _Age(timedelta(days=30), "in the last month", is_long=True),
+}
 # A page of the list has no more.
 MOST_PICKED = 50
 # So many people can be chosen; any other is found by their name in the address.
@@ -72,13 +88,7 @@ class SessionFilter(forms.Form):
     since = forms.ChoiceField(
         label="Changed",
         required=False,
-        choices=[
-            ("", "at any time"),
-            ("1h", "in the last hour"),
-            ("1d", "in the last day"),
-            ("7d", "in the last week"),
-            ("30d", "in the last month"),
-        ],
+        choices=[("", "at any time"), *((key, age.label) for key, age in AGES.items())],
     )
     bulk = forms.IntegerField(required=False, min_value=1, max_value=2**63 - 1, widget=forms.HiddenInput)
     pick = Picked(required=False, widget=forms.MultipleHiddenInput)
@@ -117,9 +127,10 @@ class SessionFilter(forms.Form):
         facets = Facets(rest=where)
         self.changed_since = None
         if "since" in values:
-            self.changed_since = since = timezone.now() - AGES[values["since"]]
+            age = AGES[values["since"]]
+            self.changed_since = since = timezone.now() - age.length
             where &= Q(updated_at__gte=since)
-            facets = replace(facets, since=since, are_many_since=values["since"] in LONG)
+            facets = replace(facets, since=since, are_many_since=age.is_long)
         for name in ("agent", "status"):
             if name in values:
                 where &= Q(**{name: values[name]})
@@ -290,6 +301,10 @@ class SessionFilter(forms.Form):
     def narrows(self) -> bool:
         """Whether any field but the search filters."""
         return bool(self.narrowing)
+
+
+# The fields for which the form above a list shows none.
+HIDDEN_FILTERS = tuple(name for name, field in SessionFilter.base_fields.items() if field.widget.is_hidden)
 
 
 def _is_indexed(facets: Facets) -> bool:

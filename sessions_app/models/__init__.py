@@ -23,7 +23,7 @@ from sessions_app.models.states import STOPPED, Phase, Status, StopRequest, Wait
 from sessions_app.models.tag import SessionTag
 from sessions_app.models.toolcall import CallStatus, ToolCall
 from sessions_app.models.toolresult import ToolResult
-from sessions_app.models.worker import Worker
+from sessions_app.models.worker import Worker, online_since
 
 __all__ = [
     "STOPPED",
@@ -67,6 +67,7 @@ __all__ = [
     "insert_events",
     "newest_number",
     "next_number",
+    "online_since",
     "policies_of",
     "record_event",
     "record_next_event",

@@ -1,5 +1,8 @@
 """The processes that run sessions, as they report themselves with each heartbeat."""
 
+from datetime import datetime, timedelta
+
+from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
@@ -15,3 +18,8 @@ class Worker(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+def online_since(now: datetime) -> datetime:
+    """A worker whose last heartbeat is older than this counts as offline: three were to come since."""
+    return now - timedelta(seconds=3 * settings.AGENTSTATE_HEARTBEAT_SECONDS)

@@ -10,6 +10,7 @@ from django import forms
 
 from sessions_app import actions
 from sessions_app.access.action import Action
+from sessions_app.access.typed import REASON_CHARACTERS
 from sessions_app.desk.forms.fields import Key
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import Session
@@ -90,11 +91,16 @@ class ActionForm(forms.Form):
         raise NotImplementedError
 
 
+def optional_reason() -> forms.CharField:
+    """The field of an action that may be done without a reason."""
+    return forms.CharField(required=False, max_length=REASON_CHARACTERS, label="Note")
+
+
 class ReasonForm(ActionForm):
     """For an action that asks for nothing but a reason, and as the base of those that ask for more."""
 
     reason = forms.CharField(
-        max_length=2000,
+        max_length=REASON_CHARACTERS,
         widget=forms.Textarea(attrs={"rows": 2}),
         help_text="Kept in the audit trail.",
         error_messages={"required": "Say why: the reason is kept in the audit trail."},

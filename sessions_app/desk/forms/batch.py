@@ -10,7 +10,7 @@ from django import forms
 
 from sessions_app import actions, locks
 from sessions_app.access.errors import ActionError
-from sessions_app.access.typed import whole_number
+from sessions_app.access.typed import REASON_CHARACTERS, whole_number
 from sessions_app.action_list import APPROVE, REJECT
 from sessions_app.desk.forms.edited import edited_arguments
 from sessions_app.desk.pages.approvals import prefix_of, stored_fingerprint
@@ -44,7 +44,7 @@ class BatchForm(forms.Form):
     """Each ``call`` is an approval's id and the fingerprint of the arguments that the person saw: ``17:a1b2``."""
 
     decision = forms.ChoiceField(choices=[(action.key, action.button) for action in (APPROVE, REJECT)])
-    text = forms.CharField(required=False, max_length=2000)
+    text = forms.CharField(required=False, max_length=REASON_CHARACTERS)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -10,7 +10,7 @@ from sessions_app import actions
 from sessions_app.access.action import Action
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import CHANGE_ARGUMENTS, REMOVE_BREAKPOINT, SET_BREAKPOINT
-from sessions_app.desk.forms.base import ActionForm
+from sessions_app.desk.forms.base import ActionForm, optional_reason
 from sessions_app.desk.forms.calls import CallForm, TypedArguments
 from sessions_app.desk.forms.fields import Key
 from sessions_app.desk.pages import arguments as argument_fields
@@ -42,7 +42,7 @@ class BreakpointForm(ActionForm):
         help_text="JSON, such as 100 or true; anything else is a text. For a text argument, 1042 is a text too.",
     )
     once = forms.BooleanField(required=False, label="Once: remove it after it has stopped the session")
-    reason = forms.CharField(required=False, max_length=2000, label="Note")
+    reason = optional_reason()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -61,7 +61,7 @@ class RemoveBreakpointForm(ActionForm):
     details = "session/_dialog_breakpoint.html"
 
     number = Key()
-    reason = forms.CharField(required=False, max_length=2000, label="Note")
+    reason = optional_reason()
 
     def read_details(self) -> dict[str, Any]:
         number = whole_number(str(self["number"].value() or ""))
@@ -80,7 +80,7 @@ class ArgumentsForm(TypedArguments, CallForm):
 
     details = "session/_dialog_arguments.html"
 
-    reason = forms.CharField(required=False, max_length=2000, label="Note")
+    reason = optional_reason()
 
     def read_details(self) -> dict[str, Any]:
         details = super().read_details()

@@ -9,7 +9,7 @@ from sessions_app import actions
 from sessions_app.access.action import Action
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import APPROVE, DECIDE, REJECT, REUSE
-from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
+from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm, optional_reason
 from sessions_app.desk.forms.edited import edited_arguments, typed_arguments
 from sessions_app.desk.forms.fields import Key, LongText
 from sessions_app.desk.forms.outcomes import (
@@ -95,7 +95,7 @@ class ApproveForm(TypedArguments, ContinuingForm, CallForm):
         required=False, label="Pre-approve this tool for the rest of this session"
     )
     effects_seen = forms.BooleanField(required=False)
-    reason = forms.CharField(required=False, max_length=2000, label="Note")
+    reason = optional_reason()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -135,7 +135,7 @@ class ReuseForm(ContinuingForm, CallForm):
 
     button_if_changed = "Use the recorded result and continue with the new definition"
 
-    reason = forms.CharField(required=False, max_length=2000, label="Note")
+    reason = optional_reason()
 
     def perform(self, **arguments: Any) -> Session:
         return actions.reuse(**arguments)

@@ -12,7 +12,7 @@ from django.http import Http404
 from sessions_app import actions
 from sessions_app.access.action import Action
 from sessions_app.access.availability import agent_cannot_run
-from sessions_app.access.typed import whole_number
+from sessions_app.access.typed import REASON_CHARACTERS, whole_number
 from sessions_app.action_list import (
     ASSIGN,
     DECIDE,
@@ -25,7 +25,7 @@ from sessions_app.action_list import (
     WITHDRAW,
 )
 from sessions_app.actions.history import made_by_repair
-from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
+from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm, optional_reason
 from sessions_app.desk.forms.fields import Key, LongText, restored_text
 from sessions_app.desk.forms.once import FORM_ID, FormId, take_request_id
 from sessions_app.desk.forms.outcomes import (
@@ -152,7 +152,7 @@ class OnceForm(ActionForm):
 class NoteForm(OnceForm):
     text = forms.CharField(
         label="Note",
-        max_length=2000,
+        max_length=REASON_CHARACTERS,
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text="For colleagues: the agent does not read it.",
     )
@@ -291,7 +291,7 @@ class AssignForm(ActionForm):
 
 class WithdrawForm(ActionForm):
     tool = forms.CharField(widget=forms.HiddenInput, max_length=200)
-    reason = forms.CharField(required=False, max_length=2000, label="Note")
+    reason = optional_reason()
 
     def perform(self, **arguments: Any) -> Session:
         return actions.withdraw(**arguments)

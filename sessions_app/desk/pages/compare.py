@@ -9,6 +9,7 @@ For others they count as the same. Otherwise they could type a guess into a sess
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,7 +26,13 @@ from sessions_app.history.staff_notes import staff_notes
 from sessions_app.models import Branch, Checkpoint, Message, ToolCall
 
 MOST = 300
-MOST_PIECES = 3000
+# What aligning the messages and the words of a page may take, in pairs of equal ones that are looked at. Repeated words
+# take the cube of their number, and whoever writes to an agent decides what it repeats.
+MOST_PAIRS = 2_000_000
+# Of these, what one of the texts may take, so that the others are aligned too.
+MOST_PAIRS_OF_ONE = 500_000
+# A word with the blanks before it: each blank by itself would make a pair with all others.
+_WORDS = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 SAME, ADDED, REMOVED, CHANGED = "same", "added", "removed", "changed"
 Span = tuple[list[int], list[int]]
 
@@ -110,13 +117,14 @@ def compare(left: Checkpoint, right: Checkpoint, mask: Mask, *, whole: bool) -> 
         _whole_history(left, right) if not left.context_at + right.context_at else _context(left, right)
     )
     masks = mask, Mask.none() if whole else mask
+    aligned = _Aligned(MOST_PAIRS)
     left_sides = _sides(left.branch, [pk for keys, _ in _differing(spans) for pk in keys][:MOST], *masks)
     right_sides = _sides(right.branch, [pk for _, keys in _differing(spans) for pk in keys][:MOST], *masks)
     return Comparison(
         mask.row(left),
         mask.row(right),
         shared,
-        [line for span in spans for line in _lines(span, left_sides, right_sides)],
+        [line for span in spans for line in _lines(span, left_sides, right_sides, aligned)],
         max(sum(len(span[side]) for span in _differing(spans)) for side in (0, 1)) > MOST,
         _keys(restore.state_of(left.branch, left), restore.state_of(right.branch, right), *masks),
         _keys(_numbers(left), _numbers(right), Mask.none(), Mask.none()),
@@ -209,43 +217,81 @@ def _side(
     return Side(row.role, row.who, text, row.position, hash(tuple(content)))
 
 
-def _lines(span: Span | int, left_sides: dict[int, Side], right_sides: dict[int, Side]) -> Iterator[Line]:
+def _lines(
+    span: Span | int, left_sides: dict[int, Side], right_sides: dict[int, Side], aligned: "_Aligned"
+) -> Iterator[Line]:
     if isinstance(span, int):
         yield Line(SAME, folded=span)
         return
     left = [left_sides[pk] for pk in span[0] if pk in left_sides]
     right = [right_sides[pk] for pk in span[1] if pk in right_sides]
-    for kind, a, b, c, d in _opcodes([side.digest for side in left], [side.digest for side in right]):
+    for kind, a, b, c, d in aligned.of([side.digest for side in left], [side.digest for side in right]):
         if kind == "equal":
             yield from (Line(SAME, *pair) for pair in zip(left[a:b], right[c:d], strict=True))
         else:
-            yield from _differ(left[a:b], right[c:d])
+            yield from _differ(left[a:b], right[c:d], aligned)
 
 
-def _differ(left: Sequence[Side], right: Sequence[Side]) -> Iterator[Line]:
+def _differ(left: Sequence[Side], right: Sequence[Side], aligned: "_Aligned") -> Iterator[Line]:
     """Messages of the same role, in the same order, count as changed."""
-    for kind, a, b, c, d in _opcodes([side.role for side in left], [side.role for side in right]):
+    for kind, a, b, c, d in aligned.of([side.role for side in left], [side.role for side in right]):
         if kind == "equal":
-            yield from (_changed(*pair) for pair in zip(left[a:b], right[c:d], strict=True))
+            yield from (_changed(*pair, aligned) for pair in zip(left[a:b], right[c:d], strict=True))
         else:
             yield from (Line(REMOVED, left=side) for side in left[a:b])
             yield from (Line(ADDED, right=side) for side in right[c:d])
 
 
-def _changed(left: Side, right: Side) -> Line:
-    words, other_words = (re.findall(r"\w+|\s+|[^\w\s]", side.text) for side in (left, right))
-    if max(len(words), len(other_words)) > MOST_PIECES:
-        words, other_words = [left.text], [right.text]
+def _changed(left: Side, right: Side, aligned: "_Aligned") -> Line:
+    words, other_words = (_WORDS.findall(side.text) for side in (left, right))
     parts: tuple[list[tuple[str, bool]], list[tuple[str, bool]]] = ([], [])
-    for kind, a, b, c, d in _opcodes(words, other_words):
+    for kind, a, b, c, d in aligned.of(words, other_words):
         for side, pieces in zip(parts, (words[a:b], other_words[c:d]), strict=True):
             if pieces:
                 side.append(("".join(pieces), kind != "equal"))
     return Line(CHANGED, replace(left, parts=parts[0]), replace(right, parts=parts[1]))
 
 
-def _opcodes(left: Sequence[Any], right: Sequence[Any]) -> Sequence[tuple[str, int, int, int, int]]:
-    return difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
+class _Aligned:
+    """Aligns sequences, with so many pairs of equal items for all of them together."""
+
+    def __init__(self, most_pairs: int) -> None:
+        self._left = most_pairs
+
+    def of(self, left: Sequence[Any], right: Sequence[Any]) -> Sequence[tuple[str, int, int, int, int]]:
+        """The opcodes of difflib; one that replaces all of it where too many pairs would have to be looked at."""
+        most = min(MOST_PAIRS_OF_ONE, self._left)
+        matcher = _Counting(left, right, most_pairs=most)
+        try:
+            return matcher.get_opcodes()
+        except _TooManyPairs:
+            return [("replace", 0, len(left), 0, len(right))]
+        finally:
+            self._left -= most - max(0, matcher.pairs_left)
+
+
+class _TooManyPairs(Exception):
+    pass
+
+
+class _Counting(difflib.SequenceMatcher[Any]):
+    def __init__(self, left: Sequence[Any], right: Sequence[Any], *, most_pairs: int) -> None:
+        super().__init__(None, left, right, autojunk=False)
+        places = Counter(right)
+        self._pairs = [1 + places[item] for item in left]
+        self.pairs_left = most_pairs
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> difflib.Match:
+        """As difflib's, which looks for each item of this part of the left side at all equal ones on the right.
+
+        :raises _TooManyPairs: if these are more than are left.
+        """
+        self.pairs_left -= sum(self._pairs[alo:ahi])
+        if self.pairs_left < 0:
+            raise _TooManyPairs
+        return super().find_longest_match(alo, ahi, blo, bhi)
 
 
 # State and numbers

@@ -13,7 +13,6 @@ from django.db.models import QuerySet
 from agentstate.durable.run_end import late_sentence
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
-from sessions_app.desk.pages import workers
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.session_agents import agent_title, load_agents
 from sessions_app.desk.pages.summary import (
@@ -23,7 +22,7 @@ from sessions_app.desk.pages.summary import (
     shown_arguments,
     summary,
 )
-from sessions_app.models import Session, ToolCall, Worker
+from sessions_app.models import Session, ToolCall, Worker, online_since
 from sessions_app.models.compiled import compiled
 from sessions_app.wording import ago
 
@@ -113,7 +112,7 @@ def _state_of(name: str, worker: Worker | None, now: datetime) -> tuple[str, str
         return known, "Its worker may still be running: it may still finish the call too."
     if worker.stopped_at is not None:
         return f"Worker {name} stopped {ago(worker.stopped_at, now)}: it cannot finish the call.", ""
-    if worker.beat_at >= workers.online_since(now):
+    if worker.beat_at >= online_since(now):
         return f"Worker {name} is online.", "Its worker is online: it may still finish the call too."
     offline = f"Worker {name} is offline: its last heartbeat was {ago(worker.beat_at, now)}."
     return offline, "Its worker may only have lost its connection: then it may still finish the call too."

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.conf import settings
 from django.db.models import QuerySet
 
 from sessions_app.desk.pages.context import PageContext
-from sessions_app.models import Session, Status, Worker
+from sessions_app.models import Session, Status, Worker, online_since
 from sessions_app.models.compiled import compiled
 
 # A session that has been due for so long should have been taken.
@@ -19,11 +18,6 @@ MOST_SESSIONS = 1000
 _NAMED_BY = ("title", "agent")
 # Each start of a process is a worker of its own. One that ended so long ago is of no interest any more.
 LISTED = timedelta(days=7)
-
-
-def online_since(now: datetime) -> datetime:
-    """A worker whose last heartbeat is older than this counts as lost."""
-    return now - timedelta(seconds=3 * settings.AGENTSTATE_HEARTBEAT_SECONDS)
 
 
 def no_worker_for_due_sessions(now: datetime) -> bool:

@@ -28,7 +28,7 @@ from sessions_app.desk.forms.lists import BulkForm
 from sessions_app.desk.pages import bulk as bulk_pages
 from sessions_app.desk.pages.causes import read_cause
 from sessions_app.finding import queues
-from sessions_app.finding.filters import NO_NAMES, SessionFilter
+from sessions_app.finding.filters import HIDDEN_FILTERS, NO_NAMES, PAGING, SessionFilter
 from sessions_app.finding.session_list import condition_of
 from sessions_app.models import BulkAction
 
@@ -172,7 +172,7 @@ def _expecting(form: BulkForm, total: int) -> BulkForm:
 
 def _query(parameters: QueryDict, queue: str) -> str:
     query = parameters.copy()
-    for name in ("kind", "after", "seen", "queue"):
+    for name in ("kind", "queue", *PAGING):
         query.pop(name, None)
     query["queue"] = queue
     return query.urlencode()
@@ -192,7 +192,7 @@ def _as_others_read_it(query: str, actor: Actor) -> str:
 def describe_hidden(parameters: QueryDict, mask: Mask) -> list[tuple[str, Any]]:
     """As `describe_query`, of the filters that have no field in the form above a list."""
     hidden = QueryDict(mutable=True)
-    for name in ("failure", "bulk", "pick"):
+    for name in HIDDEN_FILTERS:
         hidden.setlist(name, parameters.getlist(name))
     return describe_query(hidden.urlencode(), mask)
 
@@ -207,7 +207,7 @@ def describe_query(query: str, mask: Mask, *, bulk: BulkAction | None = None) ->
     filters = [
         (name, shown.tag(mask, str(value)) if name == "tag" else mask.named(name, value))
         for name, value in parameters.items()
-        if name not in ("queue", "bulk", "pick", "order", "failure") and value
+        if name not in ("queue", "order", *HIDDEN_FILTERS) and value
     ]
     if parameters.get("failure"):
         filters.append(("failure", read_cause(str(parameters["failure"]), mask, bulk=bulk).name))

@@ -23,7 +23,7 @@ from sessions_app.desk.views.bulk import describe_query
 from sessions_app.desk.views.saved_views import chips_of
 from sessions_app.finding import inbox_condition, inbox_counts, inbox_cursor, queues
 from sessions_app.finding.counting import MOST, Count, total
-from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.filters import PAGING, SessionFilter
 from sessions_app.finding.inbox_rows import APPROVAL, KINDS, OF_TOOLS
 from sessions_app.finding.inbox_states import Condition
 from sessions_app.models import RegisteredAgent
@@ -97,7 +97,7 @@ def _render(
     in_batch = bool(tool) and not context.why_not.of(APPROVE)
     batch = (Batch(form.typed, least=1) if form else Batch()) if in_batch else None
     page = inbox_pages.read_page(context, listing, batch=batch)
-    kept = _without(query, "seen", "after")
+    kept = _without(query, *PAGING)
     filters = _without(kept, "kind", "tool", "order")
     sessions_query = _of_sessions(filters, session_filter)
     poll = kept.copy()

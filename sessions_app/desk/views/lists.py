@@ -21,7 +21,7 @@ from sessions_app.desk.pages.session_rows import read_rows
 from sessions_app.desk.views.bulk import describe_hidden
 from sessions_app.desk.views.saved_views import chips_of
 from sessions_app.finding import hits, queue_numbers, queues
-from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.filters import PAGING, SessionFilter
 from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.finding.session_list import read_list
 from sessions_app.models import RegisteredAgent
@@ -80,7 +80,7 @@ def sessions_page(request: Request) -> HttpResponse:
     if wants_part(request):
         return render_page(request, "desk/sessions.html#list", values)
     filtered = request.GET.copy()
-    for name in ("seen", "after"):
+    for name in PAGING:
         filtered.pop(name, None)
     filtered["queue"] = key
     mine = queue_numbers.count_of_own(key, request.user, now)
@@ -95,6 +95,6 @@ def _agents() -> QuerySet[RegisteredAgent, tuple[str, str, str]]:
 
 def _to_inbox(request: Request) -> HttpResponse:
     query = request.GET.copy()
-    for name in ("queue", "seen", "after"):
+    for name in ("queue", *PAGING):
         query.pop(name, None)
     return redirect(f"{resolve_url('inbox')}?{query.urlencode()}" if query else "inbox")
