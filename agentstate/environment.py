@@ -73,7 +73,7 @@ def hidden_keys(name: str) -> list[str]:
         if not HiddenNames([normalized(key)]).hides(key):
             raise ImproperlyConfigured(
                 f"{name}: a value with the name {key!r} itself would not be hidden. Write names of letters and digits, "
-                "with at most blanks, '_', '-' and '.' between them, separated by commas: iban,card_number."
+                "with only blanks, '_', '-' and '.' between them, and commas between the names: iban,card_number."
             )
     return given
 
@@ -94,8 +94,8 @@ def check_port(name: str, url: str) -> None:
         _ = urlsplit(url).port
     except ValueError:
         raise ImproperlyConfigured(
-            f"{name}: behind the host and a colon stands no port from 1 to 65535. If there is one, a character of the "
-            "user's name or password has to be encoded: / as %2F, # as %23, ? as %3F, [ as %5B."
+            f"{name}: the host and colon are not followed by a port from 1 to 65535. If a port is there, a character "
+            "of the user's name or password has to be encoded: / as %2F, # as %23, ? as %3F, [ as %5B."
         ) from None
 
 

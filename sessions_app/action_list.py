@@ -52,7 +52,7 @@ REWIND = Action(
     event=EventKind.REWOUND,
     title="Rewind",
     button="Rewind",
-    done="Rewound. What came after stays readable, and you can undo it.",
+    done="Rewound. The later steps stay readable, and you can undo the rewind.",
     label="Rewind",
 )
 UNDO = Action(
@@ -62,7 +62,7 @@ UNDO = Action(
     event=EventKind.UNDONE,
     title="Undo the rewind",
     button="Undo the rewind",
-    done="Undone: the session is where it was.",
+    done="Undone. The session is back where it was.",
     label="Undo",
     only_if_possible=True,
     explain=explanations.undo,
@@ -228,7 +228,7 @@ def _repair(key: str, title: str, button: str, rule: Rule = availability.repair)
         event=EventKind.REPAIRED,
         title=title,
         button=button,
-        done="Repaired. The history before stays readable, and you can undo it.",
+        done="Repaired. The earlier history stays readable, and you can undo the repair.",
         explain=explanations.repair,
     )
 
@@ -236,7 +236,7 @@ def _repair(key: str, title: str, button: str, rule: Rule = availability.repair)
 EDIT_MEMORY = _repair("memory", "Change the working memory", "Change the memory", availability.repair_state)
 EDIT_STATE = _repair("state-value", "Change a state value", "Change the value", availability.repair_state)
 REPLACE_MESSAGE = _repair("message-text", "Correct what the model reads", "Save correction")
-ANSWER_CALL = _repair("answer", "Answer for a tool", "Answer for the tool")
+ANSWER_CALL = _repair("answer", "Set result or skip", "Save")
 ANSWER_STEP = _repair("step", "Complete the step manually", "Mark the step as done")
 
 EDIT_ENTRY = Action(
@@ -255,6 +255,6 @@ ERASE_ENTRY = Action(
     event=EventKind.MEMORY_ERASED,
     title="Erase a memory",
     button="Erase for good",
-    done="Erased. Agents do not recall it any more.",
+    done="Erased. Agents no longer recall it.",
     explain=explanations.erase_entry,
 )

@@ -35,7 +35,7 @@ def actions_can_be_done(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return [
         Error(
             f"The action {action.key!r} declares {place!r}, but asks for more than a reason.",
-            hint="Make its function with @asks_reason, or leave that out.",
+            hint="Decorate its function with @asks_reason, or remove that from the declaration.",
             id="agentstate.E004",
         )
         for action in ACTIONS.values()
@@ -72,8 +72,8 @@ def agents_can_be_built(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             messages.append(Error(description.problem, obj=registration.key, id="agentstate.E003"))
         messages.extend(
             Warning(
-                f"The tool {tool['name']!r} has a cache_ttl, but is handed the live State: its calls are never cached.",
-                hint="Leave cache_ttl out, or hand the tool what it needs as arguments.",
+                f"The tool {tool['name']!r} has a cache_ttl, but receives the live State: its calls are never cached.",
+                hint="Remove cache_ttl, or pass the tool what it needs as arguments.",
                 obj=registration.key,
                 id="agentstate.W001",
             )
@@ -91,7 +91,7 @@ def proxies_are_known(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     kind, code = (Warning, "agentstate.W002") if settings.HTTPS else (Info, "agentstate.I001")
     return [
         kind(
-            "TRUSTED_PROXIES is not set, so X-Forwarded-Proto is not believed: behind a proxy that ends TLS, every "
+            "TRUSTED_PROXIES is not set, so X-Forwarded-Proto is ignored: behind a proxy that ends TLS, every "
             "request is redirected to itself, and all people share the proxy's address when they sign in.",
             hint="Set TRUSTED_PROXIES to the number of reverse proxies, or to 0 if the web server itself ends TLS.",
             id=code,
@@ -133,7 +133,9 @@ def _connections(unreachable: Callable[[str], CheckMessage]) -> list[CheckMessag
         accepted, processes = _accepted(), _processes()
     except DatabaseError as error:
         why = " ".join(str(error).split())
-        return [unreachable(f"The PostgreSQL server was not asked how many connections it accepts: {why}")]
+        return [
+            unreachable(f"The PostgreSQL server could not be asked how many connections it accepts: {why}")
+        ]
     each = connection.settings_dict["OPTIONS"].get("connections")
     hint = f"{_what_to_set(accepted, processes.number)} {processes.counted}"
     if not each:

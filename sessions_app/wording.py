@@ -193,17 +193,17 @@ def took_effect(calls: int, *, certain: int, already: bool = False) -> str:
 CUT_SHORT = {
     "max_agent_steps": (
         "Out of steps",
-        "The agent took as many steps as it may take in one turn (max_agent_steps), and gave no answer. "
-        "A message lets it go on, with as many steps again.",
+        "The agent used all the steps that it may take in one turn (max_agent_steps) without giving an answer. "
+        "Send a message to let it continue, with as many steps again.",
     ),
     "length": (
         "Answer cut off",
-        "The model reached the limit of the length of a reply, so the answer is not complete. "
-        "A message lets the agent go on.",
+        "The model reached the length limit of a reply, so the answer is not complete. "
+        "Send a message to let the agent continue.",
     ),
     "content_filter": (
         "Answer withheld",
-        "The content filter of the model stopped its reply. Rewind to send another message in the place of the last.",
+        "The content filter of the model stopped its reply. Rewind to send another message in place of the last.",
     ),
 }
 

@@ -199,11 +199,11 @@ OUTPUT = {"type": "object", "properties": {"paid": {"type": "number", "maximum":
             OUTPUT,
             {"result": "paid on Monday"},
             None,
-            'an object: enter its result as JSON, such as {"paid": "value"}.',
+            'an object, not text: enter its result as JSON, such as {"paid": "value"}.',
         ),
         (OUTPUT, {"result": '{"paid": 777}'}, None, "paid must be at most 500"),
         (OUTPUT, {"result": '{"amount": 1}'}, None, "it lacks paid"),
-        (OUTPUT, {"result": '{"paid": 1, "x": {"$type": "date"}}'}, None, "cannot hold a key"),
+        (OUTPUT, {"result": '{"paid": 1, "x": {"$type": "date"}}'}, None, "cannot contain the key"),
         (OUTPUT, {"result": "[" * 100_000}, None, "enter its result as JSON"),
         (OUTPUT, {"result": '{"paid": NaN}'}, None, "NaN is not a number"),
         (OUTPUT, {"nothing": True}, None, "returns a result"),
@@ -412,7 +412,7 @@ def test_the_first_answer_counts_and_the_second_person_is_told_whose_it_was() ->
 
 def test_arguments_that_are_not_those_that_were_shown_are_not_approved() -> None:
     session = builders.waiting_for_approval()
-    with pytest.raises(Moved, match="not those that you were shown"):
+    with pytest.raises(Moved, match="arguments have changed since you were shown them"):
         approve(session, Approval.objects.get(), fingerprint="0" * 64)
     assert Approval.objects.get().decision == ""
     assert fresh(session).status == Status.WAITING

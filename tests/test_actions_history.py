@@ -512,8 +512,8 @@ def test_other_words_may_stand_in_the_middle_of_what_the_model_sees() -> None:
     "kind, place, message, error",
     [
         ("start", "user", "", "Write the new message"),
-        ("start", "system", "Hello", "sees no user's message"),
-        ("start", "nowhere", "Hello", "sees no user's message"),
+        ("start", "system", "Hello", "sees no user message"),
+        ("start", "nowhere", "Hello", "sees no user message"),
         ("end", "user", "Hello", "the end of its turn"),
     ],
 )

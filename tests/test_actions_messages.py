@@ -162,7 +162,7 @@ def test_a_viewer_may_not_start_a_session() -> None:
         ({"tags": [" "]}, "A tag is missing"),
         ({"tags": ["x" * 51]}, "at most 50"),
         # In lower case it is twice as long.
-        ({"tags": ["İ" * 50]}, "A tag is 100 characters long; at most 50 fit."),
+        ({"tags": ["İ" * 50]}, "A tag is 100 characters long; at most 50 are allowed."),
         ({"state": ["a"]}, "The state must be a JSON object"),
         ({"state": {"a": {1, 2}}}, "plain JSON values"),
         ({"state": {"a": float("nan")}}, "NaN"),
@@ -340,7 +340,7 @@ def test_pictures_and_files_of_a_later_message_reach_the_model_as_in_a_plain_run
 @pytest.mark.parametrize(
     "sent, said",
     [
-        ({"messages": HISTORY}, "Only the user's messages can be sent"),
+        ({"messages": HISTORY}, "Only user messages can be sent"),
         ({"messages": [{"role": "user", "content": []}]}, "Message 1 is not a message"),
         ({"messages": HISTORY[4:], "text": "x"}, "not both"),
         ({}, "The message is missing"),

@@ -491,7 +491,7 @@ def test_several_keys_are_changed_at_once_and_those_given_as_they_were_are_not()
         (
             "due",
             {"$type": "date"},
-            "due is not a valid date: write it in the form of the present value",
+            "due is not a valid date: use the format of the current value",
         ),
         ("due", {"$type": "date", "value": "soon"}, "not a valid date"),
         ("due", {"$type": "date", "value": "2026-04-01", "more": 1}, "not a valid date"),

@@ -44,8 +44,8 @@ def failed(error: str) -> Session:
             "refuses the workers' credentials",
             "Try again",
         ),
-        ("APIError: Error code: 503", "HTTP 503 from the model", "may pass by itself", "Try again"),
-        ("ValueError: no such claim", "ValueError", "fails again unless its cause is gone", "Try again"),
+        ("APIError: Error code: 503", "HTTP 503 from the model", "may be temporary", "Try again"),
+        ("ValueError: no such claim", "ValueError", "will fail again unless the cause is gone", "Try again"),
     ],
 )
 def test_the_advice_fits_the_failure(error, what, text, label):
@@ -115,9 +115,9 @@ def test_who_may_not_edit_a_refused_message_is_told_what_they_can_do(client: Cli
     session = failed("BadRequestError: Error code: 400 - wrong field")
     for address in (f"/sessions/{session.pk}/", "/inbox/"):
         page = client.get(address).content.decode()
-        assert (
-            "fork with the message in other words, or ask a supervisor to edit the message here." in page
-        ), address
+        assert "fork with the message reworded, or ask a supervisor to edit the message here." in page, (
+            address
+        )
         assert "Edit the message" not in page, address
         assert f"/sessions/{session.pk}/message-text/" not in page, address
         assert f'href="/sessions/{session.pk}/fork/?reword=last' in page, address

@@ -375,9 +375,9 @@ def test_decide_wants_exactly_one_decision(how: list[str]) -> None:
 @pytest.mark.parametrize(
     "how, option",
     [
-        (["--reject", "no", "--effects-seen"], "--effects-seen goes with --approve"),
-        (["--again", "--effects-seen"], "--effects-seen goes with --approve"),
-        (["--reject", "no", "--new-definition"], "--new-definition goes with no --reject"),
+        (["--reject", "no", "--effects-seen"], "--effects-seen is only for --approve"),
+        (["--again", "--effects-seen"], "--effects-seen is only for --approve"),
+        (["--reject", "no", "--new-definition"], "--new-definition cannot be used with --reject"),
     ],
 )
 def test_an_option_that_the_decision_has_no_use_for_is_wrong_usage(how: list[str], option: str) -> None:

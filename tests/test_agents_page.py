@@ -160,7 +160,7 @@ def test_a_time_of_an_agent_whose_name_is_hidden_is_hidden(operator: Client, set
 def test_an_agent_that_runs_asynchronously_is_said(operator: Client, options: Any, said: bool) -> None:
     builders.agent(options=options)
     answer = text_of(operator.get("/agents/claims/"))
-    assert ("Runs asynchronously, by run_async" in answer) is said
+    assert ("Runs asynchronously, with run_async" in answer) is said
 
 
 class Odd:
@@ -193,8 +193,12 @@ def with_nul(q: str) -> Any:
 @pytest.mark.parametrize(
     "function, on_the_call, on_the_agent",
     [
-        (with_nul, "A character that cannot be stored was replaced", "it a character in a text"),
-        (odd, "its type, or the type of something in it, cannot be stored", "it tests.test_agents_page.Odd"),
+        (with_nul, "(NUL or an unpaired surrogate) was replaced", "it a character in a text"),
+        (
+            odd,
+            "its type, or the type of a value inside it, cannot be stored",
+            "it tests.test_agents_page.Odd",
+        ),
     ],
 )
 def test_what_of_a_result_could_not_be_stored_is_said_of_the_call_and_of_the_agent(
@@ -210,7 +214,7 @@ def test_what_of_a_result_could_not_be_stored_is_said_of_the_call_and_of_the_age
     call = ToolCall.objects.get()
     page = text_of(operator.get(f"/sessions/{call.branch.session_id}/calls/{call.pk}/"))
     assert on_the_call in page
-    assert ("cannot be stored was replaced" in page) is ("its text or its plain data" not in page)
+    assert ("was replaced by" in page) is ("Stored as text or plain data" not in page)
     assert on_the_agent in text_of(operator.get("/agents/claims/"))
 
 
@@ -227,8 +231,8 @@ def test_of_a_tool_with_results_of_both_kinds_each_call_says_its_own(operator: C
     run(make_durable(agent), OrmAdapter(agent="claims").open(say="Hello"))
     for call in ToolCall.objects.all():
         page = text_of(operator.get(f"/sessions/{call.branch.session_id}/calls/{call.pk}/"))
-        assert ("cannot be stored was replaced" in page) is (call.call_id == "nul")
-        assert ("its text or its plain data" in page) is (call.call_id == "odd")
+        assert ("was replaced by" in page) is (call.call_id == "nul")
+        assert ("Stored as text or plain data" in page) is (call.call_id == "odd")
 
 
 @pytest.mark.slow

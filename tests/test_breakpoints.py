@@ -490,7 +490,7 @@ def test_in_code_what_cannot_be_gone_back_to_is_refused(journal_file: Path) -> N
     with pytest.raises(LookupError, match="No step of this session starts yet"):
         shop.resume(changes={"messages": []})
     shop.run("hi")
-    with pytest.raises(ValueError, match="The messages of a change are a list of ChatMessage"):
+    with pytest.raises(ValueError, match="The messages of a change must be a list of ChatMessage"):
         shop.resume(changes={"messages": "good day"})
     with pytest.raises(LookupError, match="The last turn has ended"):
         shop.resume(changes={"messages": []})

@@ -61,7 +61,7 @@ def test_a_session_that_waits_for_it_has_one_banner_in_plain_words_with_what_cha
         (builders.retries_used_up, "Gave up retrying. 5 attempts without progress. The agent has changed"),
         (
             builders.failed,
-            "another attempt runs with the new definition, and may end otherwise. See what changed",
+            "another attempt runs with the new definition, and may end differently. See what changed",
         ),
         (builders.in_doubt, "issue_refund is in doubt."),
         (builders.waiting_for_approval, "issue_refund needs approval:"),
@@ -85,7 +85,7 @@ def test_a_session_that_is_over_says_nothing_of_it_but_in_the_dialog_that_lets_i
     for action in ("rewind", "fork"):
         dialog = operator.get(f"/sessions/{session.pk}/{action}/?checkpoint={step.pk}").content.decode()
         assert (
-            "The agent has changed since that step. The session then waits until a person resumes it with the new "
+            "The agent has changed since that step, so the session will wait until a person resumes it with the new "
             "definition. See what changed"
         ) in text_of(dialog)
 

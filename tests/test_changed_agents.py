@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 NEW = "e" * 64
 PROBLEM = "SyntaxError: invalid syntax (claims.py, line 3)"
 CANNOT = f"Its agent cannot be built: {PROBLEM}."
-MOVED = "The agent has changed since this page was drawn. Look at it again, then decide."
+MOVED = "The agent has changed since this page was loaded. Check it again, then decide."
 
 
 def change_agent() -> None:

@@ -555,7 +555,7 @@ def test_a_server_that_cannot_be_reached_is_named_by_the_check_which_fails_only_
     assert (failed.id, failed.is_serious()) == ("agentstate.E005", True)
     assert told.msg == failed.msg
     assert told.msg.startswith(
-        "The PostgreSQL server was not asked how many connections it accepts: connection failed"
+        "The PostgreSQL server could not be asked how many connections it accepts: connection failed"
     )
     assert "\n" not in told.msg
 

@@ -29,7 +29,7 @@ def test_an_agent_that_has_used_all_its_steps_is_not_shown_as_done_and_goes_on_b
         session = staff.run(staff.start("hi"))
         assert (session.status, session.phase, session.exit_reason) == ("idle", "done", "max_agent_steps")
         page = text_of(operator, f"/sessions/{session.pk}/")
-        assert "Out of steps. The agent took as many steps as it may take in one turn" in page
+        assert "Out of steps. The agent used all the steps that it may take in one turn" in page
         assert "End of the turn (out of steps: max_agent_steps)" in page
         assert "Out of steps" in text_of(operator, "/?queue=done")
         staff.say(session, "Go on.")

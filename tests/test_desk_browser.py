@@ -346,7 +346,7 @@ def test_a_form_that_is_sent_again_after_going_back_is_carried_out_again_only_if
             page.evaluate("setTimeout(() => history.back())")
         expect(page.get_by_label(field, exact=True)).to_have_value(text)
     assert send() == 2
-    expect(page.get_by_text("This was sent before, as it stands here")).to_be_visible()
+    expect(page.get_by_text("This was already sent exactly as it is here")).to_be_visible()
     assert page.locator("main textarea").first.input_value() == "Is my garage covered?"
     assert send() == 3
 

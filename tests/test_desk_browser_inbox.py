@@ -187,7 +187,7 @@ def test_the_inbox_says_so_while_a_line_that_is_no_longer_listed_keeps_what_is_t
     reject_elsewhere("First")
     builders.waiting_for_approval(title="Second")
     ask_for_the_lines(page)
-    note = page.get_by_role("status").filter(has_text="The list is not updated")
+    note = page.get_by_role("status").filter(has_text="The list is not being updated")
     expect(note).to_be_visible()
     expect(page.get_by_label("Amount", exact=True)).to_have_value("99")
     page.get_by_role("button", name="Discard edit").click()

@@ -63,7 +63,7 @@ def test_fork_with_other_words_and_compare_with_the_source(context):
     page = log_in(context, "sue", "supervisor")
     page.goto(f"/sessions/{session.pk}/")
     page.locator("header.session").get_by_role("button", name="Fork…").click()
-    page.get_by_role("link", name="The last message, in other words").click()
+    page.get_by_role("link", name="The last message, reworded").click()
     expect(page.get_by_label("New message")).to_have_value("Is my windscreen covered by POL-7?")
     page.get_by_label("New message").fill("Is my roof covered by POL-8?")
     page.get_by_label("Reason").fill("She meant the roof")

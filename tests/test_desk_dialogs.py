@@ -157,7 +157,7 @@ def test_a_session_that_moved_meanwhile_is_a_conflict_and_keeps_what_was_typed(o
     answer = operator.post(address(session, action), fields)
     text = answer.content.decode()
     assert answer.status_code == 409
-    assert "has changed since this page was drawn" in text
+    assert "has changed since this page was loaded" in text
     if action in NEEDS_REASON:
         assert "Because of the rain" in text
     _unchanged(session)
@@ -546,7 +546,7 @@ def test_a_session_is_started_from_the_desk(operator):
         ({"agent": "nobody"}, "Select a valid choice"),
         ({"state": "{"}, "This is not JSON"),
         ({"state": "[1]"}, "Write a JSON object"),
-        ({"tags": "x" * 60}, "at most 50 fit"),
+        ({"tags": "x" * 60}, "at most 50 are allowed"),
     ],
 )
 def test_a_wrong_start_says_what_is_wrong_and_keeps_the_rest(operator, wrong, said):

@@ -207,7 +207,7 @@ def test_the_dialog_offers_an_earlier_result_for_the_same_customer_with_what_is_
     other.finish(other.calls[-1], {"paid": 120, "iban": "DE00 1234"})
     other.rest("paused")
     [sample] = sample_in(operator, builders.in_doubt())
-    assert sample.startswith("What issue_refund returned before in this session or for this customer")
+    assert sample.startswith("What issue_refund returned earlier, in this session or for this customer")
     assert '"paid": 120' in sample
     assert "DE00 1234" not in sample
 
@@ -225,7 +225,7 @@ def test_the_dialog_offers_an_earlier_result_for_the_same_customer_with_what_is_
                 "payee": "Ada Lovelace",
                 "Ada Lovelace": 1,
             },
-            'The form of a result of issue_refund { "note": "nothing", "paid": [ { "done": "true or false", '
+            'The format of a result of issue_refund { "note": "nothing", "paid": [ { "done": "true or false", '
             '"amount": "number" } ], "payee": "text" }',
         ),
         ("Paid to Ada Lovelace", ""),
@@ -260,10 +260,10 @@ def test_the_button_records_the_outcome_and_a_script_names_it_by_the_choice(oper
         (
             {"beat_at": 3600},
             "is offline: its last heartbeat was 1 h ago.",
-            "Its worker may only have lost its connection:",
+            "Its worker may only have lost its connection,",
         ),
-        ({}, "Worker host:7 is online.", "Its worker is online:"),
-        (None, "Worker host:7 is unknown.", "Its worker may still be running:"),
+        ({}, "Worker host:7 is online.", "Its worker is online, so"),
+        (None, "Worker host:7 is unknown.", "Its worker may still be running, so"),
     ],
 )
 def test_what_is_said_of_the_worker_agrees_with_whether_it_may_still_finish_the_call(

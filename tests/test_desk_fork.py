@@ -18,7 +18,7 @@ def test_the_fork_page_offers_to_say_the_last_message_differently(operator):
     address = f"/sessions/{session.pk}/fork/"
     text = operator.get(address).content.decode()
     query = re.search(
-        r'href="(\?checkpoint=\d+&amp;replace=\d+)"[^>]*>\s*<b>The last message, in other words', text
+        r'href="(\?checkpoint=\d+&amp;replace=\d+)"[^>]*>\s*<b>The last message, reworded', text
     )
     assert query
     dialog = operator.get(address + query[1].replace("&amp;", "&")).content.decode()
@@ -67,7 +67,7 @@ def test_a_rewind_offers_other_words_to_whom_may_correct_what_the_model_reads(cl
     client.force_login(builders.user(role))
     session = builders.done()
     text = client.get(f"/sessions/{session.pk}/rewind/").content.decode()
-    assert ("The last message, in other words" in text) is offered
+    assert ("The last message, reworded" in text) is offered
     dialog = f"/sessions/{session.pk}/message-text/"
     assert (f'href="{dialog}"' in text) is offered
     form = client.get(dialog).content.decode()

@@ -275,7 +275,7 @@ def test_a_session_that_moved_meanwhile_is_a_conflict_and_sending_it_again_holds
     answer = client.post(address(session, name), fields)
     text = answer.content.decode()
     assert answer.status_code == 409
-    assert "has changed since this page was drawn" in text
+    assert "has changed since this page was loaded" in text
     assert "Because of the rain" in text
     assert rows(session) == before
     again = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', text))

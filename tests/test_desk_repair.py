@@ -119,7 +119,7 @@ def test_a_state_value_is_changed_with_its_type_checked(supervisor):
     assert '<input type="number" name="value" value="500"' in text
     wrong = send(supervisor, session, "state-value", key="limit", value="much")
     assert wrong.status_code == 400
-    assert "Write a number, not “much”." in wrong.content.decode()
+    assert "Enter a number, not “much”." in wrong.content.decode()
     assert 'value="much"' in wrong.content.decode()
     assert send(supervisor, session, "state-value", key="limit", value="250").status_code == 302
     session.refresh_from_db()
@@ -414,7 +414,7 @@ def test_a_step_that_a_repair_carried_over_is_shown_once(supervisor):
     page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
     assert page.count('aria-label="Step 2"') == 1
     assert "History before a repair by <b>sue</b>" in re.sub(r"\s+", " ", page)
-    assert "answered for issue_refund" in page
+    assert "answered issue_refund manually" in page
 
 
 @pytest.mark.slow

@@ -59,8 +59,8 @@ def test_one_that_cannot_be_ticked_says_why(operator, three):
     builders.waiting_for_approval(title="Refund 3")
     page = operator.get("/inbox/?tool=issue_refund").content.decode()
     assert len(re.findall(r'name="call"\s+form="batch"', page)) == 2
-    assert page.count("Decided by itself: the agent has changed.") == 1
-    assert page.count("Decided by itself: it may repeat an earlier effect.") == 1
+    assert page.count("Decide it on its own: the agent has changed.") == 1
+    assert page.count("Decide it on its own: it may repeat an earlier effect.") == 1
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_arguments_that_nobody_has_seen_are_not_approved(operator, three):
     sent["call"] = [f"{three[0].pk}:{'0' * 64}"]
     answer = operator.post(ADDRESS, sent)
     assert answer.status_code == 409
-    assert "not those that you were shown" in answer.content.decode()
+    assert "arguments have changed since you were shown them" in answer.content.decode()
     assert decisions()[0] == ""
 
 

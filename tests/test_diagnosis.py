@@ -186,7 +186,7 @@ def test_a_call_that_runs_for_long():
     assert of_rule(session, "slow call", call.started_at + 4 * MINUTE) == []
     hint = only(session, "slow call", call.started_at + 6 * MINUTE)
     assert (hint.text, hint.anchor) == (
-        "issue_refund was started 6 min ago and still runs.",
+        "issue_refund was started 6 min ago and is still running.",
         f"c{call.position}",
     )
     agent = RegisteredAgent.objects.get(key="claims")

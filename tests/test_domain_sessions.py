@@ -225,7 +225,9 @@ def test_a_state_that_changes_nothing_or_that_the_agent_cannot_keep_is_refused()
 
 
 def test_what_is_no_durable_session_is_refused() -> None:
-    with pytest.raises(TypeError, match="An int is no durable session: give a journal, or what has one"):
+    with pytest.raises(
+        TypeError, match="An int is not a durable session: give a journal, or an object that has one"
+    ):
         AgentState.of(7)
 
 
@@ -294,7 +296,9 @@ def test_a_chat_api_is_given_images_and_files_of_the_user_and_no_others() -> Non
     assert messages == [message.to_openai_dict_format() for message in SENT]
     assert truncate_history(messages, 2200, keep_last_turns=0) == []
     assert truncate_history(messages, 3100, keep_last_turns=0) == messages
-    with pytest.raises(NotForChatApi, match="A message of the role tool holds image, which a chat API takes"):
+    with pytest.raises(
+        NotForChatApi, match="A message of the role tool holds image, which a chat API accepts"
+    ):
         history_to_messages(history)
 
 

@@ -328,11 +328,11 @@ def test_other_session_ids_are_refused(session_id: Any) -> None:
         (lambda: LooseMessage("robot", "hello"), ValueError, "'robot' is not a valid Role"),
         (lambda: LooseMessage(Role.USER, None), TypeError, "content is None, not a str"),
         (lambda: LooseMemory(plan_steps="look"), TypeError, "plan_steps is one text"),
-        (lambda: LooseMemory(notes=[1]), TypeError, "notes holds something else than str"),
+        (lambda: LooseMemory(notes=[1]), TypeError, "notes contains something other than str"),
         (
             lambda: LooseState(history=[{"role": "user"}]),
             TypeError,
-            "history holds something else than Message",
+            "history contains something other than Message",
         ),
         (lambda: LooseState(memory={}), TypeError, "memory is a dict, not a WorkingMemory"),
         (lambda: LooseState(phase="asleep"), ValueError, "'asleep' is not a valid AgentPhase"),

@@ -184,7 +184,7 @@ def test_a_list_of_one_cause_and_the_attempt_at_all_of_it_say_the_cause_in_words
     for page in (f"/?queue=all&failure={UUID(int=7)}", f"/bulk/?queue=all&failure={UUID(int=7)}&kind=resume"):
         text = client.get(page).content.decode()
         assert '<span class="tag">failure: HTTP 400 from the model, Claims desk</span>' in text
-    assert "Asking the model again does not help with HTTP 400: fork with the message in other words" in text
+    assert "Asking the model again does not help with HTTP 400: fork with the message reworded" in text
     assert "does not help with" in client.get(f"/sessions/{session.pk}/resume/").content.decode()
     text = client.get(f"/?queue=all&failure={UUID(int=8)}").content.decode()
     assert "failure: a cause that no session has any more" in text

@@ -203,7 +203,7 @@ def test_a_file_in_which_a_line_is_missing_twice_or_moved_is_refused_and_left_as
             (lines[:place] + lines[place + 1 :], f"line {number}: line {number} is missing"),
             (
                 lines[: place + 1] + lines[place:],
-                f"line {number + 1}: what was written as line {number} stands here again",
+                f"line {number + 1}: this was written as line {number}, and was repeated or moved",
             ),
         ):
             path.write_bytes(b"".join(changed))
@@ -241,7 +241,7 @@ def test_an_incomplete_first_line_is_a_new_session(path: Path) -> None:
 @pytest.mark.parametrize(
     "content, error",
     [
-        (b"dear diary", "is not a journal of AgentState. Name another file."),
+        (b"dear diary", "is not a journal of AgentState. Use another file."),
         (b"dear diary\nday two", "is not a journal"),
         (b"\x89PNG\r\n\x1a\n\x00\x00", "is not a journal"),
         (b'{"conversation": []}\n{"torn', "is not a journal"),

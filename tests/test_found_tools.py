@@ -115,7 +115,7 @@ def test_a_run_whose_toolset_does_not_find_them_again_says_so(monkeypatch: pytes
     monkeypatch.setattr(found_tools, "find_again", lambda *_: None)
     outcome = run(make_durable(searching()), MemoryJournal.open(store), slices)
     assert outcome.why == (
-        "ToolsNotFoundAgain: After a restart the searchable toolset offers other tools than before: fast. "
+        "ToolsNotFoundAgain: After a restart the searchable toolset offers different tools than before: fast. "
         "Rewind the session to a step before the search."
     )
 

@@ -555,7 +555,7 @@ def test_words_that_a_person_corrected_are_those_that_the_model_read(desk):
 def test_a_correction_after_the_call_was_asked_for_says_that_the_model_had_asked_before(desk):
     session = refunding_after(builders.looked_up())
     correct(session, "tool", "It has lapsed.")
-    assert "It has lapsed. (corrected by sue after the call was asked for)" in text_of(desk)
+    assert "It has lapsed. (corrected by sue after the call was requested)" in text_of(desk)
 
 
 @pytest.mark.slow

@@ -190,7 +190,7 @@ def test_with_a_key_a_message_is_asked_once_and_its_answer_stays_on_record(journ
 
 def test_a_key_stands_for_one_message(journal: Any) -> None:
     long_run(journal).run("hi", key="m1")
-    with pytest.raises(ValueError, match="The key 'm1' stands for other messages in this session"):
+    with pytest.raises(ValueError, match="The key 'm1' already belongs to other messages in this session"):
         long_run(journal).run("ho", key="m1")
 
 
@@ -539,7 +539,7 @@ def test_an_agent_that_changed_waits_and_resume_goes_on_with_it(tmp_path: Path) 
 
 def test_resume_without_an_unfinished_turn_returns_the_answer_on_record(journal: Any) -> None:
     durable = long_run(journal)
-    with pytest.raises(LookupError, match="Nothing was asked in this session yet"):
+    with pytest.raises(LookupError, match="Nothing has been asked in this session yet"):
         durable.resume()
     durable.run("hi")
     effects.clear()

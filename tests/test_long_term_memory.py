@@ -247,7 +247,7 @@ def test_the_tools_say_why_nothing_is_stored_or_found() -> None:
         assert remember.invoke(text="  ") == "There is nothing to remember: the text is empty."
         assert (
             remember.invoke(text="x" * 2001)
-            == "Not remembered: the text has 2001 characters, and at most 2000 fit."
+            == "Not remembered: the text has 2001 characters, and at most 2000 are allowed."
         )
         assert recall.invoke(query="x") == "Nothing is remembered about this."
         assert remember.invoke(text="She has a car") == "Remembered."
@@ -339,5 +339,5 @@ def test_a_memory_that_cannot_be_told_what_was_discarded_is_refused() -> None:
         def recall(self, query: str, *, limit: int) -> list[Any]:
             return []
 
-    with pytest.raises(TypeError, match=r"A Notebook is no memory .* needs remember, recall and discard"):
+    with pytest.raises(TypeError, match=r"A Notebook is not a memory .* needs remember, recall and discard"):
         DurableAgent(learner(), MemoryJournal.open(), memory=Notebook())  # type: ignore[arg-type]

@@ -232,7 +232,7 @@ def test_editing_and_erasing_are_refused_with_the_reason_and_change_nothing() ->
         actions.erase_entry(actor=builders.SYSTEM, **erase | {"reason": " "})
     with pytest.raises(Invalid, match="The memory is missing"):
         actions.edit_entry(actor=builders.SYSTEM, **edit | {"session_id": entry.pk, "text": " "})
-    with pytest.raises(Invalid, match="at most 2000 fit"):
+    with pytest.raises(Invalid, match="at most 2000 are allowed"):
         actions.edit_entry(actor=builders.SYSTEM, **edit | {"text": "x" * 2001})
     entry.refresh_from_db()
     assert entry.text == MAIL

@@ -120,7 +120,7 @@ def test_a_call_that_failed_and_one_of_a_hook_say_so(operator: Client) -> None:
     assert failed.error in text
     ModelCall.objects.update(name="CompactionHook:1", error="", side_replies=[{"role": "assistant"}])
     text = text_of(operator.get(f"/sessions/{session.pk}/model-calls/{failed.pk}/"))
-    assert "What the hook gave its generator is not on record." in text
+    assert "What the hook passed to its generator is not on record." in text
 
 
 @pytest.mark.slow

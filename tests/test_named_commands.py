@@ -62,7 +62,7 @@ def test_synthetic_sessions_are_searched_at_once_after_a_command_that_keeps_the_
     RegisteredAgent.objects.create(key="claims", title="Claims desk")
     out = StringIO()
     call_command("agent", "synth", "--sessions", "1", "--steps", "0", stdout=out)
-    assert out.getvalue().endswith(f"in time; {manage} update_search does it at once.\n")
+    assert out.getvalue().endswith(f"over time; {manage} update_search does it now.\n")
 
 
 def test_no_page_and_no_message_names_a_command_as_a_clone_alone_has_it() -> None:

@@ -149,7 +149,7 @@ def test_a_call_in_doubt_names_the_tools_of_the_agent_inside() -> None:
     outcome = run(make_durable(asking([by_agent_tool(nested)])), MemoryJournal.open(journal.store))
     assert outcome.why == (
         "helper was started and did not report back. It may or may not have taken effect. An agent runs inside "
-        "helper: each of its tools may have taken effect, also several times: dies, pay."
+        "helper: each of its tools may have taken effect, possibly several times: dies, pay."
     )
 
 
@@ -183,8 +183,8 @@ def test_the_card_of_a_call_in_doubt_names_the_tools_of_the_agent_inside(client:
     for address in (f"/sessions/{session.pk}/", "/inbox/"):
         text = text_of(client, address)
         assert (
-            "An agent runs inside issue_refund : each of its tools may have taken effect, also several times: "
-            "pay , send_letter . To run the call again runs all of them again."
+            "An agent runs inside issue_refund : each of its tools may have taken effect, possibly several times: "
+            "pay , send_letter . Running the call again runs all of them again."
         ) in text
 
 

@@ -291,7 +291,7 @@ def test_an_agent_whose_module_has_an_error_is_published_with_the_place_and_the_
         f"The agent module '{name}' cannot be imported: {file}, line 1: SyntaxError: invalid syntax. "
         "Correct the module, then restart the workers."
     )
-    assert agents()["other"].startswith("It is not registered any more")
+    assert agents()["other"].startswith("It is no longer registered")
 
 
 def test_an_error_in_a_factory_is_published_with_its_place(write: Write, tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_an_unregistered_agent_is_deleted_unless_it_has_sessions(write: Write) -
     builders.done(agent_key="used")
     publish_agents()
     assert set(agents()) == {"well", "used"}
-    assert "not registered any more" in agents()["used"]
+    assert "no longer registered" in agents()["used"]
 
 
 def test_no_agent_is_deleted_while_a_module_is_broken(write: Write) -> None:

@@ -233,7 +233,7 @@ def test_a_form_that_a_browser_sends_again_is_carried_out_again_only_if_the_pers
         refused = operator.post(address, again, headers=headers)
         page = refused.content.decode()
         assert refused.status_code == 409
-        assert "This was sent before, as it stands here" in page
+        assert "This was already sent exactly as it is here" in page
         assert TEXT in page
         assert kinds(session).count(kind) == 1
     assert operator.post(address, {**again, "form_id": form_id_of(page)}).status_code == 302

@@ -115,7 +115,7 @@ def test_what_does_not_matter_to_the_list_is_not_stored(query, stored, actor):
         ("since=12y", "Changed: Select a valid choice"),
         ("q=a%00b", "Search: Null characters are not allowed"),
         ("q=" + "x" * 300, "Search: Ensure this value has at most 200 characters"),
-        ("tag=" + "x" * 3000, "The filter is 3004 characters long; at most 3000 fit"),
+        ("tag=" + "x" * 3000, "The filter is 3004 characters long; at most 3000 are allowed"),
     ],
 )
 def test_a_filter_that_would_not_open_is_not_saved(query, sentence, actor):

@@ -347,10 +347,10 @@ def test_the_desk_shows_a_hit_as_a_hit_and_where_it_comes_from(desk: driving.Des
     assert f'href="/sessions/{first.pk}/"' in page.content.decode()
     text = text_of(page)
     assert "Answered from the semantic cache; the model was not called." in text
-    assert "to a question with a similarity of 1.000." in text
+    assert "where it answered a question with a similarity of 1.000." in text
     assert "Tokens 0 in, 0 out" in text
     Session.objects.filter(pk=first.pk).delete()
-    assert "The session that the reply comes from is deleted." in text_of(client.get(address))
+    assert "The session that the reply comes from has been deleted." in text_of(client.get(address))
     assert "semantic cache" not in text_of(client.get(f"/sessions/{builders.done().pk}/"))
     on_agents_page = text_of(client.get(f"/agents/{driving.KEY}/"))
     assert (

@@ -121,7 +121,7 @@ def load(monkeypatch, tmp_path):
         ),
         ({"AGENTSTATE_DEMO_DELAY": "1e20"}, "AGENTSTATE_DEMO_DELAY must be at most 86,400 seconds"),
         *(
-            ({name: url}, f"{name}: behind the host and a colon stands no port from 1 to 65535.")
+            ({name: url}, f"{name}: the host and colon are not followed by a port from 1 to 65535.")
             for name, url in (
                 ("REDIS_URL", "redis://localhost:70000"),
                 ("AGENTSTATE_MIRROR_URL", "rediss://localhost:six/1"),

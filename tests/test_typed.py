@@ -61,7 +61,7 @@ def test_json_may_be_100_deep_and_256_kb_long():
     assert typed.read_json(json.dumps("w" * (256 * 1024 - 2)))
     with pytest.raises(Invalid, match="nested too deeply: at most 100 levels"):
         typed.read_json("[" * 101 + "]" * 101)
-    with pytest.raises(Invalid, match="too long: it has 257 KB, and at most 256 KB fit"):
+    with pytest.raises(Invalid, match="too long: it has 257 KB, and at most 256 KB are allowed"):
         typed.read_json(json.dumps("w" * (256 * 1024 - 1)))
 
 
@@ -69,7 +69,7 @@ def test_json_may_be_100_deep_and_256_kb_long():
     "size, said", [(1, "101"), (101, "101"), (1024, "101"), (1025, "102"), (10**6, "1,077")]
 )
 def test_a_text_that_is_too_long_is_said_to_be_longer_than_what_fits(size, said):
-    with pytest.raises(Invalid, match=f"it has {said} KB, and at most 100 KB fit"):
+    with pytest.raises(Invalid, match=f"it has {said} KB, and at most 100 KB are allowed"):
         typed.check_text("The message", "x" * (typed.MESSAGE_BYTES + size), most_bytes=typed.MESSAGE_BYTES)
 
 
@@ -90,7 +90,7 @@ def test_a_number_is_read_as_json_writes_it(text, number):
     "text", ["1_0", "\uff11\uff12", "\u0661", "1_000.5", "+5", "05", ".5", "5.", "0x10", "nan", ""]
 )
 def test_what_only_python_reads_as_a_number_is_refused(text):
-    with pytest.raises(Invalid, match="Write a number, not"):
+    with pytest.raises(Invalid, match="Enter a number, not"):
         typed.read_number(text)
 
 
@@ -102,7 +102,7 @@ def test_a_session_has_at_most_20_tags_of_50_characters():
     assert start(tags=[f"{n} {'t' * 45}" for n in range(20)]).tags.count() == 20
     with pytest.raises(Invalid, match="There are 21 tags, and a session has at most 20"):
         start(tags=[str(n) for n in range(21)])
-    with pytest.raises(Invalid, match="A tag is 51 characters long; at most 50 fit"):
+    with pytest.raises(Invalid, match="A tag is 51 characters long; at most 50 are allowed"):
         start(tags=["t" * 51])
     assert Session.objects.count() == 1
 
@@ -118,7 +118,7 @@ def test_a_message_has_at_most_100_kb():
         lambda: actions.note(actor=SYSTEM, session_id=session.pk, text="x" * 2001),
         lambda: actions.cancel(actor=SYSTEM, session_id=session.pk, reason=long),
     ):
-        with pytest.raises(Invalid, match=r"at most (100 KB|2000) fit"):
+        with pytest.raises(Invalid, match=r"at most (100 KB|2000) are allowed"):
             action()
 
 
@@ -131,7 +131,7 @@ def test_a_reason_has_at_most_2000_characters_wherever_it_is_given():
         lambda reason: actions.resume(actor=SYSTEM, session_id=session.pk, reason=reason),
         lambda reason: actions.approve(actor=SYSTEM, session_id=waiting.pk, call_id=call, reason=reason),
     ):
-        with pytest.raises(Invalid, match="The reason is 2001 characters long; at most 2000 fit"):
+        with pytest.raises(Invalid, match="The reason is 2001 characters long; at most 2000 are allowed"):
             action(long)
         action(fits)
     with pytest.raises(CommandError, match="The reason is 2001 characters long"):
@@ -144,7 +144,7 @@ def test_a_reason_has_at_most_2000_characters_wherever_it_is_given():
     [
         (malformed.nested(101), "nested too deeply"),
         (malformed.nested(100_000), "nested too deeply"),
-        ("w" * 256 * 1024, "at most 256 KB fit"),
+        ("w" * 256 * 1024, "at most 256 KB are allowed"),
         (int("7" * 4000), "more than 300 digits"),
         (float("nan"), "plain JSON values only"),
         ("a\x00b", "NUL"),
@@ -177,7 +177,7 @@ def test_the_command_line_has_the_same_limits():
     for state in (malformed.DEEP_JSON, f'{{"a": {malformed.LONG_NUMBER}}}', "[]", "{"):
         with pytest.raises(CommandError):
             call_command("agent", "start", "claims", "Hello", "--state", state)
-    with pytest.raises(CommandError, match="at most 100 KB fit"):
+    with pytest.raises(CommandError, match="at most 100 KB are allowed"):
         call_command("agent", "start", "claims", "w" * 102_401)
     with pytest.raises(CommandError, match="at most 20"):
         call_command("agent", "start", "claims", "Hello", *(f"--tag={n}" for n in range(21)))
@@ -228,11 +228,11 @@ def test_an_agent_key_that_could_not_stand_in_an_address_is_refused_at_registrat
     "text, what",
     [
         ("two rooms", "a value is missing at line 1, column 1"),
-        ("1 2", "there is something behind the value at line 1, column 3"),
+        ("1 2", "there is more text after the value at line 1, column 3"),
         ("{a: 1}", "a name in double quotes is missing at line 1, column 2"),
-        ("[1,\n2", "a comma or the end is missing at line 2, column 2"),
+        ("[1,\n2", "a comma or a closing bracket is missing at line 2, column 2"),
     ],
 )
 def test_what_is_wrong_with_a_text_that_is_not_json_is_said_in_words(text: str, what: str) -> None:
-    with pytest.raises(Invalid, match=f"^This is not JSON: {what}. A text stands in double quotes.$"):
+    with pytest.raises(Invalid, match=f"^This is not JSON: {what}. Put texts in double quotes.$"):
         typed.read_json(text)

@@ -106,7 +106,7 @@ def test_where_others_can_reach_it_the_demo_users_are_closed_and_none_are_made(e
         first.wait_for_output(ADDRESS)
     with running((*UP, *arguments), env | more) as second:
         address = second.wait_for_output(ADDRESS)[1].replace("0.0.0.0", "127.0.0.1")
-        assert f"The passwords of the demo users viewer, operator, supervisor work no longer: {why}." in (
+        assert f"The passwords of the demo users viewer, operator, supervisor no longer work: {why}." in (
             second.output
         )
         assert f"No demo users: {why}." in second.output

@@ -224,7 +224,7 @@ def test_a_second_writer_takes_the_session_over_and_the_first_can_write_no_more(
     first = sessions.open("anna", say="hi")
     second = sessions.open("anna")
     before = sessions.client.xlen("agent:log:anna")
-    with pytest.raises(LeaseLost, match="anna has another writer now: it was opened once more"):
+    with pytest.raises(LeaseLost, match="anna has another writer now: it was opened again"):
         first.say("too late")
     sessions.open("anna")
     with pytest.raises(LeaseLost):

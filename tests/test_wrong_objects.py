@@ -57,13 +57,13 @@ def test_what_is_no_journal(given: Any, said: str) -> None:
 @pytest.mark.parametrize(
     "given, said",
     [
-        ([ToolPolicy()], "The policies are a dict by the name of the tool.*not a list"),
+        ([ToolPolicy()], "The policies must be a dict by tool name.*not a list"),
         (
             {"fast": {"approval": True}},
-            r"The policy of the tool 'fast' is a ToolPolicy\(...\), not {'approval'",
+            r"The policy of the tool 'fast' must be a ToolPolicy\(...\), not {'approval'",
         ),
-        ({"fast": ToolPolicy}, r"The policy of the tool 'fast' is a ToolPolicy\(...\)"),
-        ({sample_agents.long_run: ToolPolicy()}, "named by the tools' names, which are texts"),
+        ({"fast": ToolPolicy}, r"The policy of the tool 'fast' must be a ToolPolicy\(...\)"),
+        ({sample_agents.long_run: ToolPolicy()}, "must be tool names, which are texts"),
     ],
     ids=["a list", "a dict", "the class", "by an object"],
 )
@@ -100,13 +100,13 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda it: it.run([None]),
         "contain None. Give a text, a ChatMessage, or a list of",
     ),
-    "a dict": (lambda it: it.run({"role": "user"}), "A dict is no message.*from_openai_dict_format"),
+    "a dict": (lambda it: it.run({"role": "user"}), "A dict is not a message.*from_openai_dict_format"),
     "dicts": (lambda it: it.run([{"role": "user"}]), "contain a dict.*from_openai_dict_format"),
     "a number": (
         lambda it: it.run(5),
-        "An int is no message for an agent. Give a text, a ChatMessage, or a list",
+        "An int is not a message for an agent. Give a text, a ChatMessage, or a list",
     ),
-    "bytes": (lambda it: it.run(b"hi"), "A bytes is no message"),
+    "bytes": (lambda it: it.run(b"hi"), "A bytes is not a message"),
     "a key": (lambda it: it.run("hi", key=5), "The key of a turn is a text, not an int"),
     "tools": (lambda it: it.run("hi", tools=5), "a list of names or of the agent's own tools, not an int"),
     "a breakpoint": (
@@ -114,13 +114,13 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
         r"This is a str, not a Breakpoint. Breakpoint\('fast'\) stops",
     ),
     "breakpoints": (lambda it: it.run("hi", break_point=[3]), "This is an int, not a Breakpoint"),
-    "a callback": (lambda it: it.run("hi", "loud"), "A str is no streaming_callback"),
+    "a callback": (lambda it: it.run("hi", "loud"), "A str is not a streaming_callback"),
     "a context": (lambda it: it.run("hi", hook_context=[1]), "The hook_context is a dict, not a list"),
     "options": (
         lambda it: it.run("hi", generation_kwargs=[1]),
         "The generation_kwargs are a dict of values by name",
     ),
-    "a checkpoint": (lambda it: it.resume(at=3), r"An int is no checkpoint.*Give one of checkpoints\(\)"),
+    "a checkpoint": (lambda it: it.resume(at=3), r"An int is not a checkpoint.*Give one of checkpoints\(\)"),
     "changes": (lambda it: it.resume(changes="x"), "The changes are a dict of values by name, not a str"),
 }
 
@@ -167,7 +167,7 @@ def test_a_decorator_without_a_key_or_above_something_else_than_a_function() -> 
     decorator: Any = agent
     with pytest.raises(TypeError, match="write @agent\\('a-key'\\) above the function that builds it"):
         decorator(sample_agents.plain_talk)
-    with pytest.raises(TypeError, match="above the function that builds the agent: it was given an Agent"):
+    with pytest.raises(TypeError, match="above the function that builds the agent, but was given an Agent"):
         decorator("mistaken")(sample_agents.plain_talk())
     with pytest.raises(TypeError, match=r"An agent itself is given to DurableAgent\(agent, journal\)"):
         DurableAgent.of(decorator, "anna.jsonl")
@@ -195,5 +195,5 @@ def test_a_condition_that_is_code() -> None:
 
 def test_what_is_no_cache(tmp_path: Path) -> None:
     url: Any = "redis://localhost"
-    with pytest.raises(TypeError, match="A str is no cache for a DurableAgent: it needs get and set"):
+    with pytest.raises(TypeError, match="A str is not a cache for a DurableAgent: it needs get and set"):
         DurableAgent(sample_agents.plain_talk(), tmp_path / "anna.jsonl", cache=url)

@@ -127,7 +127,7 @@ def tuple_of(kind: type[T], items: Iterable[T], name: str) -> tuple[T, ...]:
         raise TypeError(f"{name} is a mapping, of which only the keys would be kept: give a list.")
     values = tuple(items)
     if not all(isinstance(item, kind) for item in values):
-        raise TypeError(f"{name} holds something else than {kind.__name__}.")
+        raise TypeError(f"{name} contains something other than {kind.__name__}.")
     return values
 
 

@@ -74,8 +74,8 @@ def _content(message: Message) -> str | list[dict[str, Any]]:
         return [_openai_part(part) for part in parts.joined(message.content, thaw(message.metadata))]
     if others := set(parts.kinds(message.metadata)) - {"reasoning"}:
         raise NotForChatApi(
-            f"A message of the role {message.role.value} holds {', '.join(sorted(others))}, which a chat API takes in "
-            "messages of the user only. Put in its place a message whose metadata has no 'parts'."
+            f"A message of the role {message.role.value} holds {', '.join(sorted(others))}, which a chat API accepts "
+            "in user messages only. Replace it with a message whose metadata has no 'parts'."
         )
     return message.content
 
@@ -91,7 +91,7 @@ def _openai_part(part: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "file":
         data = f"data:{value.get('mime_type') or 'application/pdf'};base64,{value['base64_data']}"
         return {"type": "file", "file": {"file_data": data, "filename": value.get("filename") or "filename"}}
-    raise NotForChatApi(f"A message of the user holds {kind}, which a chat API does not take. Leave it out.")
+    raise NotForChatApi(f"A user message holds {kind}, which a chat API does not accept. Leave it out.")
 
 
 def _openai_call(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,8 +152,8 @@ def exact_tokens(encoding: str = "o200k_base") -> TokenCounter:
         tokenizer = tiktoken.get_encoding(encoding)
     except OSError as error:
         raise OSError(
-            f"The tokenizer {encoding!r} cannot be fetched: {error}. Call exact_tokens() once where there is a "
-            "network, with TIKTOKEN_CACHE_DIR set to a folder, and take that folder along."
+            f"The tokenizer {encoding!r} cannot be fetched: {error}. Call exact_tokens() once on a machine "
+            "with a network, with TIKTOKEN_CACHE_DIR set to a folder, and copy that folder here."
         ) from error
     return lambda text: len(tokenizer.encode(text, disallowed_special=()))
 

@@ -49,7 +49,9 @@ def readable(session: Any) -> ReadableSession:
     if isinstance(session, HasJournal):
         return session.journal()
     if not hasattr(session, "load"):
-        raise TypeError(f"{an(session, start=True)} is no durable session: give a journal, or what has one.")
+        raise TypeError(
+            f"{an(session, start=True)} is not a durable session: give a journal, or an object that has one."
+        )
     journal: ReadableSession = session
     return journal
 

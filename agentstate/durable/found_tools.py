@@ -38,7 +38,7 @@ def check_found(items: Iterable[Tool | Toolset], state: State, names: Sequence[s
     found_names = {name for search, catalog in _catalogs(items) if search in at_hand for name in catalog}
     if different := sorted((at_hand ^ set(names)) & found_names):
         raise ToolsNotFoundAgain(
-            "After a restart the searchable toolset offers other tools than before: "
+            "After a restart the searchable toolset offers different tools than before: "
             f"{', '.join(different)}. Rewind the session to a step before the search."
         )
 

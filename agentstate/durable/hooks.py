@@ -79,7 +79,7 @@ class LoopRanTwice(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            "The agent's run runs its loop a second time, of which nothing could be recorded. A hook at on_exit can "
+            "The run method of the agent runs its loop a second time, which cannot be recorded. A hook at on_exit can "
             "send the model back to work instead: it adds a message and sets continue_run."
         )
 

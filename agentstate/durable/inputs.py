@@ -77,7 +77,7 @@ def encoded_changes(agent: Agent, changes: Mapping[str, Any]) -> tuple[dict[str,
         isinstance(messages, list | tuple) and all(isinstance(message, ChatMessage) for message in messages)
     ):
         raise ValueError(
-            "The messages of a change are a list of ChatMessage: the conversation that the model sees."
+            "The messages of a change must be a list of ChatMessage: the conversation that the model sees."
         )
     bodies = None if messages is None else [message_body(message) for message in messages]
     return {name: encode(value, f"the value of {name!r}") for name, value in state.items()}, bodies

@@ -37,7 +37,9 @@ def remember(
     if not text:
         return "There is nothing to remember: the text is empty."
     if len(text) > LONGEST_ENTRY:
-        return f"Not remembered: the text has {len(text)} characters, and at most {LONGEST_ENTRY} fit."
+        return (
+            f"Not remembered: the text has {len(text)} characters, and at most {LONGEST_ENTRY} are allowed."
+        )
     try:
         memory.remember(text, call=current_key.get() or str(uuid4()))
     except NotRemembered as why:

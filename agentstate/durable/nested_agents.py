@@ -33,7 +33,7 @@ def doubt_note(tool: Tool | None) -> str:
     if tool is None or not names:
         return ""
     return (
-        f" An agent runs inside {tool.name}: each of its tools may have taken effect, also several times: "
+        f" An agent runs inside {tool.name}: each of its tools may have taken effect, possibly several times: "
         f"{', '.join(names)}."
     )
 

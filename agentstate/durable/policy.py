@@ -112,7 +112,8 @@ class ToolPolicy:
         if self.cache_ttl is not None and (self.effect or self.identity):
             raise ValueError(
                 "ToolPolicy: cache_ttl excludes effect and identity, since a call that is answered from the cache has "
-                "no effect, and is told as if it had one. Leave cache_ttl out; if the tool changes nothing, the others."
+                "no effect, but is reported as if it had one. Leave out cache_ttl; if the tool changes nothing, "
+                "leave out effect and identity instead."
             )
         if self.identity is not None and not _is_tuple_of_names(self.identity):
             raise ValueError(
@@ -192,14 +193,14 @@ def checked_policies(policies: Any) -> Policies:
         return {}
     if not isinstance(policies, Mapping):
         raise TypeError(
-            "The policies are a dict by the name of the tool, such as {'pay_back': ToolPolicy(approval=True)}, not "
+            "The policies must be a dict by tool name, such as {'pay_back': ToolPolicy(approval=True)}, not "
             f"{an(policies)}."
         )
     for name, policy in policies.items():
         if not isinstance(name, str):
-            raise TypeError(f"The policies are named by the tools' names, which are texts, not by {name!r}.")
+            raise TypeError(f"The keys of the policies must be tool names, which are texts, not {name!r}.")
         if not isinstance(policy, ToolPolicy):
-            raise TypeError(f"The policy of the tool {name!r} is a ToolPolicy(...), not {policy!r}.")
+            raise TypeError(f"The policy of the tool {name!r} must be a ToolPolicy(...), not {policy!r}.")
     return policies
 
 

@@ -225,8 +225,7 @@ def agent(
     def register(factory: Factory) -> Factory:
         if not callable(factory):
             raise TypeError(
-                f"@agent({key!r}) stands above the function that builds the agent: it was given "
-                f"{an(factory)}."
+                f"@agent({key!r}) goes above the function that builds the agent, but was given {an(factory)}."
             )
 
         @functools.wraps(factory)

@@ -159,12 +159,12 @@ def _check_place(path: Path, number: int, record: Record) -> None:
         return
     if isinstance(written, int) and written > number:
         missing = f"line {number} is" if written == number + 1 else f"the lines {number} to {written - 1} are"
-        why = f"{missing} missing: what stands there now was written as line {written}"
+        why = f"{missing} missing: the line in its place was written as line {written}"
     else:
-        why = f"what was written as line {written} stands here again, or was moved"
+        why = f"this was written as line {written}, and was repeated or moved"
     raise JournalFileError(
-        f"{path}, line {number}: {why}. Restore the file from a copy, or begin another session in another file: "
-        "with other records the session would have another history, and calls could run again."
+        f"{path}, line {number}: {why}. Restore the file from a copy, or start another session in another file: "
+        "with different records the session would have a different history, and calls could run again."
     )
 
 
@@ -191,7 +191,7 @@ def _line(record: Record) -> bytes:
 
 
 def _not_a_journal(path: Path) -> JournalFileError:
-    return JournalFileError(f"{path} is not a journal of AgentState. Name another file.")
+    return JournalFileError(f"{path} is not a journal of AgentState. Use another file.")
 
 
 def _damaged(path: Path, number: int) -> JournalFileError:

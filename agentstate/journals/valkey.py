@@ -246,8 +246,8 @@ class ValkeyStore(Store):
 
     def _is_lost(self) -> LeaseLost:
         return LeaseLost(
-            f"The session {self.session_id} has another writer now: it was opened once more, in another process as a "
-            "rule, and goes on there. Let one process at a time run a session."
+            f"The session {self.session_id} has another writer now: it was opened again, usually in another process, "
+            "and continues there. Let only one process at a time run a session."
         )
 
     def _apply(self, record: Record) -> None:
@@ -321,7 +321,7 @@ def _load(sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) 
 
 def _read_all(sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) -> ValkeyStore:
     if sessions.client.hexists(layout.key("state", session_id), layout.MIRROR):
-        raise ValueError(f"The session {session_id} is one of a desk, and this server has only its mirror.")
+        raise ValueError(f"The session {session_id} belongs to a desk, and this server has only its mirror.")
     store = ValkeyStore(sessions, session_id, labels)
     after = "-"
     while page := cast(Any, sessions.client.xrange(layout.key("log", session_id), after, "+", PAGE)):

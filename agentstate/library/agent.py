@@ -101,14 +101,15 @@ class DurableAgent:
 
         if not isinstance(memory, SharedMemory | None):
             raise TypeError(
-                f"{an(memory, start=True)} is no memory for a DurableAgent: it needs remember, recall and discard."
+                f"{an(memory, start=True)} is not a memory for a DurableAgent: it needs remember, recall and discard."
             )
         check_names(wrapped)
         self._wrapped = wrapped
         self._place = place_of(journal)
         if not isinstance(cache, ToolCache | None):
             raise TypeError(
-                f"{an(cache, start=True)} is no cache for a DurableAgent: it needs get and set, as MemoryToolCache."
+                f"{an(cache, start=True)} is not a cache for a DurableAgent: it needs get and set, like "
+                "MemoryToolCache."
             )
         self._memory = memory
         self._cache: ToolCache = cache or getattr(self._place, "cache", None) or MemoryToolCache()

@@ -27,7 +27,7 @@ def messages_of(given: Any) -> "list[ChatMessage]":
     if given is None:
         return []
     if isinstance(given, Mapping | bytes | bytearray) or not isinstance(given, Iterable):
-        raise TypeError(f"{an(given, start=True)} is no message for an agent. {_AS_WHAT}.{_cure(given)}")
+        raise TypeError(f"{an(given, start=True)} is not a message for an agent. {_AS_WHAT}.{_cure(given)}")
     messages = list(given)
     for message in messages:
         if not isinstance(message, ChatMessage):
@@ -65,7 +65,7 @@ def live_inputs(
 
     if streaming_callback is not None and not callable(streaming_callback):
         raise TypeError(
-            f"{an(streaming_callback, start=True)} is no streaming_callback. Give a function that takes a "
+            f"{an(streaming_callback, start=True)} is not a streaming_callback. Give a function that takes a "
             "StreamingChunk."
         )
     if not is_async and is_async_callback(streaming_callback):

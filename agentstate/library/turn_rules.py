@@ -56,7 +56,7 @@ class TurnRules:
             earlier_turn = store.turns.by_key(key) if key else None
             if earlier_turn is not None:
                 if earlier_turn.messages != bodies:
-                    raise ValueError(f"The key {key!r} stands for other messages in this session.")
+                    raise ValueError(f"The key {key!r} already belongs to other messages in this session.")
                 if earlier_turn is not store.turns.unfinished:
                     return self._on_record(store, earlier_turn)
                 return (yield from self._continued(journal))
@@ -88,7 +88,7 @@ class TurnRules:
             turns = store.turns
             if turns.unfinished is None:
                 if not turns.all:
-                    raise LookupError("Nothing was asked in this session yet.")
+                    raise LookupError("Nothing has been asked in this session yet.")
                 return self._on_record(store, turns.all[-1])
             with suppress(LookupError):  # otherwise there is nothing of the kind to be said
                 journal.resume()
@@ -178,7 +178,7 @@ def _position(store: "Store", checkpoint: "SessionCheckpoint") -> int:
 
     if not isinstance(checkpoint, SessionCheckpoint):
         raise TypeError(
-            f"{an(checkpoint, start=True)} is no checkpoint to go back to. Give one of checkpoints()."
+            f"{an(checkpoint, start=True)} is not a checkpoint to go back to. Give one of checkpoints()."
         )
     same = [row for row in checkpoints(store) if row.position == checkpoint.position]
     if same and same != [checkpoint]:

@@ -58,8 +58,8 @@ class SentBefore(ActionError):
 
     def __init__(self, session_id: UUID) -> None:
         super().__init__(
-            "This was sent before, as it stands here, and was carried out. "
-            "Press the button again only if you mean it twice."
+            "This was already sent exactly as it is here, and was carried out. "
+            "Press the button again only if you want to do it twice."
         )
         self.session_id = session_id
 

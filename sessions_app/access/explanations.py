@@ -23,7 +23,7 @@ def cancel(session: Session) -> str:
 
 def release(session: Session) -> str:
     return (
-        f"From now on nothing that the worker {session.worker} writes is accepted, and another worker may continue. "
+        f"From now on, nothing that worker {session.worker} writes is accepted, and another worker may continue. "
         "A running call is not interrupted; unless its tool is idempotent, it is then in doubt."
     )
 
@@ -32,13 +32,11 @@ def undo(session: Session) -> str:
     branch = session.branch
     if branch is None or branch.undo_to is None:
         return ""
-    return (
-        "The session returns to how it was before the last rewind or repair. What was running then is paused."
-    )
+    return "The session returns to how it was before the last rewind or repair. If it was running then, it is paused."
 
 
 def repair(session: Session) -> str:
-    return "The history before stays readable. The session is paused, and you can undo this."
+    return "The earlier history stays readable. The session is paused, and you can undo this."
 
 
 def erase_entry(session: Session) -> str:

@@ -34,17 +34,17 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(_INTEGER.pattern + r"(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 # What Python says of a text that is not JSON, in words for people.
 _NOT_JSON = {
-    "Extra data": "there is something behind the value",
+    "Extra data": "there is more text after the value",
     "Expecting value": "a value is missing",
     "Expecting ':' delimiter": "a colon is missing",
-    "Expecting ',' delimiter": "a comma or the end is missing",
+    "Expecting ',' delimiter": "a comma or a closing bracket is missing",
     "Expecting property name enclosed in double quotes": "a name in double quotes is missing",
-    "Unterminated string starting at": "a text does not end that begins",
-    "Invalid control character at": "a text holds a line break or a control character",
-    "Invalid \\escape": "a backslash in a text is followed by something that it cannot stand before",
-    "Invalid \\uXXXX escape": "a backslash and u in a text are not followed by four digits",
-    "Illegal trailing comma before end of object": "a comma is followed by nothing",
-    "Illegal trailing comma before end of array": "a comma is followed by nothing",
+    "Unterminated string starting at": "the closing quote is missing of the text that starts",
+    "Invalid control character at": "a text contains a line break or a control character",
+    "Invalid \\escape": "a backslash in a text is followed by a character that it cannot escape",
+    "Invalid \\uXXXX escape": "\\u in a text is not followed by four hexadecimal digits",
+    "Illegal trailing comma before end of object": "nothing follows the comma",
+    "Illegal trailing comma before end of array": "nothing follows the comma",
 }
 # Strings are skipped, so that a bracket in one does not count.
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?+|[\[{]|[\]}]', re.DOTALL)
@@ -95,7 +95,7 @@ def read_json(text: str) -> Json:
         )
     except json.JSONDecodeError as error:
         where = f"at line {error.lineno}, column {error.colno}"
-        text = f"This is not JSON: {_NOT_JSON.get(error.msg, error.msg)} {where}. A text stands in double quotes."
+        text = f"This is not JSON: {_NOT_JSON.get(error.msg, error.msg)} {where}. Put texts in double quotes."
         raise Invalid(text) from None
     except ValueError as error:
         raise Invalid(f"This is not JSON: {error}.") from None
@@ -108,7 +108,7 @@ def read_number(text: str) -> int | float:
     """
     text = text.strip()
     if not _NUMBER.fullmatch(text):
-        raise Invalid(f"Write a number, not “{cut(text)}”.")
+        raise Invalid(f"Enter a number, not “{cut(text)}”.")
     is_whole = _INTEGER.fullmatch(text) is not None
     number = int(text) if is_whole and len(text) <= NUMBER_DIGITS else float(text)
     if not math.isfinite(number) or (is_whole and isinstance(number, float)):
@@ -170,7 +170,9 @@ def cut(text: str) -> str:
 def _check_bytes(what: str, size: int, most: int) -> None:
     if size > most:
         # Rounded up, so that it is more than what fits.
-        raise Invalid(f"{what} is too long: it has {-(-size // KB):,} KB, and at most {most // KB} KB fit.")
+        raise Invalid(
+            f"{what} is too long: it has {-(-size // KB):,} KB, and at most {most // KB} KB are allowed."
+        )
 
 
 def _too_deep(what: str) -> str:

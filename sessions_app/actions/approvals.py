@@ -77,7 +77,7 @@ def approve(
     require_shown_definition(session, definition)
     if fingerprint is not None and fingerprint != approval.fingerprint:
         raise Moved(
-            "The call's arguments are not those that you were shown. Look at them again, then decide."
+            "The call's arguments have changed since you were shown them. Check them again, then decide."
         )
     follows = follows_an_effect(approval)
     if follows and not effects_seen:

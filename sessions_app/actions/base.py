@@ -158,7 +158,7 @@ def _locked(session_id: UUID) -> QuerySet[Session]:
 def compare(session: Session, expected_version: int | None) -> None:
     """:raises Moved: if the session is not at the version that the person saw."""
     if expected_version is not None and session.version != expected_version:
-        raise Moved("The session has changed since this page was drawn. Look at it again, then decide.")
+        raise Moved("The session has changed since this page was loaded. Check it again, then decide.")
 
 
 def check(session: Session, action: Action, **rows: Any) -> None:
@@ -273,7 +273,7 @@ def optional_text(
     text = text.strip()
     typed.check_text(what, text, most_bytes=most_bytes)
     if max_length is not None and len(text) > max_length:
-        raise Invalid(f"{what} is {len(text)} characters long; at most {max_length} fit.")
+        raise Invalid(f"{what} is {len(text)} characters long; at most {max_length} are allowed.")
     return text
 
 

@@ -29,7 +29,7 @@ def require_shown_definition(session: Session, shown: str) -> None:
         return
     if shown != session.new_definition:
         raise DefinitionNotShown(
-            "The agent has changed since this page was drawn. Look at it again, then decide."
+            "The agent has changed since this page was loaded. Check it again, then decide."
         )
     session.definition = session.new_definition
 

@@ -127,7 +127,7 @@ def _replace_message(
     branch = fork.current_branch
     context = restore.context_of(branch, checkpoint)
     if not any(message.position == position and message.role == Message.Role.USER for message in context):
-        raise NotFound(f"The model sees no user's message {position} at this checkpoint.")
+        raise NotFound(f"The model sees no user message {position} at this checkpoint.")
     place = fork.position + 1
     Message.objects.create(
         branch=branch,

@@ -111,7 +111,7 @@ def start(
         raise Invalid(
             f"There is no agent {agent!r}. There are: {known_agents}."
             if known_agents
-            else f"There is no agent {agent!r}, nor any other: no worker has published its agents yet."
+            else f"There is no agent {agent!r}: no worker has published its agents yet."
         )
     if registered.problem:
         raise Refused(f"The agent {agent!r} cannot run: {registered.problem}")
@@ -250,7 +250,9 @@ def send_message(
         raise Invalid("Give one message, or several, not both.")
     unread = chat_messages.to_store(messages) if messages else [(required_text("The message", text), None)]
     if any(body is not None and body["role"] != Message.Role.USER for _, body in unread):
-        raise Invalid("Only the user's messages can be sent: the history is what the session has on record.")
+        raise Invalid(
+            "Only user messages can be sent: the history is the one that the session has on record."
+        )
     reason = optional_reason(reason)
     session = lock(session_id)
     said = {"text": text, "messages": messages, "from_customer": from_customer, "reason": reason}

@@ -77,11 +77,11 @@ def stored_result(session: Session, tool: str, outcome: Outcome) -> Json:
         is_sentence = not outcome.text.lstrip().startswith(("{", "["))
         detail = "" if is_sentence else f" {error}"
         raise Invalid(
-            f"{tool} returns no text, but {_kind(schema)}: enter its result as JSON{_example(schema)}.{detail}"
+            f"{tool} returns {_kind(schema)}, not text: enter its result as JSON{_example(schema)}.{detail}"
         ) from None
     json_object("The result", {"result": value})
     if f'"{TYPE_TAG}"' in json.dumps(value):
-        raise Invalid(f"The result cannot hold a key {TYPE_TAG!r}.")
+        raise Invalid(f"The result cannot contain the key {TYPE_TAG!r}.")
     if (problem := _problem(value, schema)) is not None:
         raise Invalid(f"{tool} cannot have returned that: {problem}.")
     return value

@@ -258,9 +258,11 @@ def _check_tags(key: str, value: Json, before: Json) -> None:
     for tagged in tagged_values(value):
         tag = str(tagged[TYPE_TAG])
         if tag not in types:
-            raise Invalid(f"{key} contains no value of the type {tag!r} now, so its new value cannot either.")
+            raise Invalid(
+                f"{key} contains no value of the type {tag!r}, so its new value cannot contain one."
+            )
         if not is_well_formed(tagged, shapes):
-            raise Invalid(f"{key} is not a valid {tag}: write it in the form of the present value.")
+            raise Invalid(f"{key} is not a valid {tag}: use the format of the current value.")
 
 
 def value_type(value: Json) -> str:

@@ -38,7 +38,7 @@ def take_up(
     try:
         text = json.dumps([kind, actor.name, asked])
     except (TypeError, ValueError, RecursionError) as error:
-        raise Invalid(f"What is asked for cannot be written as JSON: {error}.") from None
+        raise Invalid(f"The request cannot be written as JSON: {error}.") from None
     digest = sha256(text.encode()).hexdigest()
     request, is_new = HandledRequest.objects.get_or_create(
         pk=key, defaults={"session_id": session_id, "digest": digest}

@@ -165,7 +165,7 @@ class SessionAdmin(ReadOnly):
     list_select_related = ("branch",)
     search_fields = ("id__startswith",)
     search_help_text = (
-        "The beginning of a session's id. The desk searches in titles, customers and histories."
+        "Enter the start of a session's id. To search titles, customers and histories, use the desk."
     )
     ordering = ("-updated_at", "-id")
     inlines = (Events, Branches, Approvals)

@@ -22,23 +22,28 @@ def add_verbs(steering: Callable[[str, Do, str], CommandParser], json_object: Js
     :param json_object: Reads an argument of the command line.
     """
     new = steering(SET_BREAKPOINT.key, _set, "Stop a session before the model, or before a tool.")
-    new.add_argument("--tool", default="", help="stop before its calls; default: before the model")
+    new.add_argument("--tool", default="", help="stop before calls of this tool; default: before the model")
     new.add_argument(
         "--when",
         nargs=3,
         metavar=("ARGUMENT", "COMPARISON", "VALUE"),
-        help=f"only calls with such an argument: amount '>' 100; one of {' '.join(Comparison)}",
+        help="stop only if an argument meets a condition, such as: amount '>' 100. "
+        f"COMPARISON is one of {' '.join(Comparison)}",
     )
-    new.add_argument("--once", action="store_true", help="remove it when it has stopped the session")
+    new.add_argument(
+        "--once", action="store_true", help="remove the breakpoint once it has stopped the session"
+    )
 
     old = steering(REMOVE_BREAKPOINT.key, _remove, "Remove a breakpoint of a session.")
-    old.add_argument("number", metavar="NUMBER", type=int, help="the breakpoint's, see `agent show`")
+    old.add_argument("number", metavar="NUMBER", type=int, help="the breakpoint's number, see `agent show`")
 
     arguments = steering(
         CHANGE_ARGUMENTS.key, _change, "Change the arguments of a call that waits at a breakpoint."
     )
     arguments.add_argument("call_id", metavar="CALL", help="the call's id, see `agent show`")
-    arguments.add_argument("arguments", metavar="JSON", type=json_object, help="those that it runs with")
+    arguments.add_argument(
+        "arguments", metavar="JSON", type=json_object, help="the arguments that it runs with"
+    )
 
 
 def line(row: Mapping[str, Any], one_line: Callable[[object], str]) -> str:

@@ -36,9 +36,9 @@ def add_arguments(parser: CommandParser) -> None:
 def check(options: Options) -> None:
     """:raises CommandError: for options that mean nothing together, which the parser cannot tell."""
     if options["effects_seen"] and not options["approve"]:
-        raise CommandError("--effects-seen goes with --approve only.", returncode=2)
+        raise CommandError("--effects-seen is only for --approve.", returncode=2)
     if options["new_definition"] and options["reject"] is not None:
-        raise CommandError("--new-definition goes with no --reject.", returncode=2)
+        raise CommandError("--new-definition cannot be used with --reject.", returncode=2)
 
 
 def decide(common: Options, options: Options, session: Session) -> Session:
@@ -50,12 +50,12 @@ def decide(common: Options, options: Options, session: Session) -> Session:
         return _decide(common, options, session)
     except DefinitionNotShown:
         raise DefinitionNotShown(
-            "The agent has changed since the session last ran. See on the session's page what changed, then give "
+            "The agent has changed since the session last ran. See on the session's page what changed, then use "
             "--new-definition to continue with the agent as it is now."
         ) from None
     except EffectNotSeen:
         raise EffectNotSeen(
-            "The tool of this call already took effect, or may have. See on the session's page when, then give "
+            "The tool of this call already took effect, or may have. See on the session's page when, then use "
             "--effects-seen to let the call run in addition."
         ) from None
 

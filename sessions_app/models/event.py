@@ -186,7 +186,7 @@ def _describe_repair(data: dict[str, Any]) -> str:
             replaced = f"replaced the result of {data['tool']}" if data.get("tool") else "replaced a message"
             return f"{replaced}, rewound to there and resumed it" if data.get("rewound") else replaced
         case "call":
-            return f"answered for {data.get('tool')}"
+            return f"answered {data.get('tool')} manually"
         case "step":
             return f"completed step {data.get('step')} manually"
     return EventKind.REPAIRED.sentence

@@ -17,7 +17,7 @@ from sessions_app.models import AgentDefinition, RegisteredAgent, Session, polic
 if TYPE_CHECKING:
     from agentstate.durable.agent import Description, WrappedAgent
 
-_NOT_REGISTERED = "It is not registered any more: add its module to AGENTSTATE_AGENTS."
+_NOT_REGISTERED = "It is no longer registered: add its module to AGENTSTATE_AGENTS."
 _PUBLISHED = (
     *("title", "description", "model", "definition", "tools", "tools_pending", "inputs", "options"),
     *("module", "problem", "published_at"),

@@ -80,7 +80,7 @@ class NewsThread:
             self._send(due)
         except Exception as error:  # of the client, of the network, or of an address that cannot be used
             self._away_until = self._clock() + AGAIN_SECONDS
-            logger.warning("Open pages are not told what has changed, and poll: %s", error)
+            logger.warning("Open pages are not notified of changes, and poll instead: %s", error)
 
 
 def are_told() -> bool:

@@ -34,7 +34,7 @@ async def _batches(pubsub: "redis.asyncio.client.PubSub") -> AsyncIterator[Itera
         message = await pubsub.get_message(timeout=SILENCE_SECONDS)
         if message is None:
             if was_asked:
-                raise redis.TimeoutError("The server answers no more.")
+                raise redis.TimeoutError("The server no longer answers.")
             await pubsub.ping()
             was_asked = True
             continue

@@ -35,8 +35,8 @@ def check_still_hidden(typed: Json, restored: Json, shown: Json) -> None:
         raise Invalid(f"The value is nested too deeply. Write it with at most {JSON_DEPTH} levels.") from None
     if shows_more:
         raise Invalid(
-            f"A hidden value ({HIDDEN}) would no longer be hidden after this change. Leave what names it as it was, "
-            "or type a new value."
+            f"A hidden value ({HIDDEN}) would no longer be hidden after this change. Leave the name that hides it "
+            "unchanged, or type a new value."
         )
 
 
@@ -106,6 +106,6 @@ def _without_hidden(typed: Json) -> Json:
     """
     if HIDDEN in json.dumps(typed, ensure_ascii=False, default=repr):
         raise Invalid(
-            f"A hidden value ({HIDDEN}) cannot be changed in part. Write the whole of it, or leave it."
+            f"A hidden value ({HIDDEN}) cannot be changed in part. Replace the whole value, or leave it as it is."
         )
     return typed

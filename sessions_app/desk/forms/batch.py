@@ -71,7 +71,7 @@ class BatchForm(forms.Form):
         elif len(self.approvals) > MOST:
             self.add_error(None, f"At most {MOST} calls can be decided at once.")
         elif len({approval.call.tool for approval in self.approvals}) > 1:
-            self.add_error(None, "These are calls of several tools. Decide those of one tool at once.")
+            self.add_error(None, "These are calls of several tools. Decide the calls of one tool at a time.")
         if data.get("decision") == REJECT.key and not data.get("text"):
             self.add_error("text", "Tell the agents why: they read this instead of a result.")
         return data
@@ -103,7 +103,7 @@ class BatchForm(forms.Form):
         try:
             fingerprint = stored_fingerprint(approval, self.ticked[approval.pk])
             if not fingerprint:
-                return "Its arguments are not those that you were shown. Look at them again, then decide."
+                return "Its arguments have changed since you were shown them. Check them again, then decide."
             if self.cleaned_data["decision"] == APPROVE.key:
                 edited, retyped = edited_arguments(
                     approval,

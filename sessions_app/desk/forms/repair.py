@@ -42,7 +42,7 @@ from sessions_app.invisible import escaped_in_json
 from sessions_app.models import Session
 
 SAVE_AND_RESUME = "Save, rewind and resume"
-NAME_IS_HIDDEN = "A part of the name of this key is hidden, so its value cannot be changed here."
+NAME_IS_HIDDEN = "Part of the name of this key is hidden, so its value cannot be changed here."
 
 
 class MemoryForm(ReasonForm):
@@ -56,7 +56,7 @@ class MemoryForm(ReasonForm):
     notes = LongText(
         required=False,
         widget=forms.Textarea(attrs={"rows": 4}),
-        help_text="An empty line between two notes. Notes with a key stay as they are.",
+        help_text="Separate notes with an empty line. Notes with a key stay as they are.",
     )
     field_order = ("version", "goal", "plan", "notes", "reason")
 
@@ -105,7 +105,7 @@ class StateForm(ReasonForm):
         self.fields["value"] = field_class(label=shown_key or "Value", required=field_class is not WholeText)
         if field_class is Json:
             self.fields["value"].help_text = (
-                "JSON; a text stands in quotes." if value is None else f"JSON: {type_name}, as before."
+                "JSON; put texts in double quotes." if value is None else f"JSON: {type_name}, as before."
             )
         self.initial.setdefault(
             "value", value if field_class is WholeText else escaped_in_json(wording.pretty(value))

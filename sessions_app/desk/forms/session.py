@@ -245,7 +245,7 @@ class ForkForm(CheckpointForm):
     message = LongText(
         required=False,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="Optional first message. The fork then runs at once.",
+        help_text="Optional first message. With one, the fork runs immediately.",
     )
     title = forms.CharField(required=False, max_length=200)
     field_order = ("version", "checkpoint", "replace", "message", "title", "run_on", "reason")
@@ -255,7 +255,7 @@ class ForkForm(CheckpointForm):
         if self["replace"].value() not in (None, ""):
             message = self.fields["message"]
             message.label, message.required = "New message", True
-            message.help_text = "The model reads only this in its place. The fork runs at once."
+            message.help_text = "The model reads this message instead. The fork runs immediately."
 
     def suggestions(self) -> list[checkpoints.Suggestion]:
         message = checkpoints.replaceable(self.context)

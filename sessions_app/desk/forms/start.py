@@ -82,7 +82,8 @@ class StartForm(forms.Form):
         typed = (name for name, value in self.typed.items() if name.startswith(arguments.PREFIX) and value)
         if others := sorted(name.removeprefix(arguments.PREFIX) for name in typed if name not in own):
             raise forms.ValidationError(
-                f"The agent has no input {', '.join(others)}: the form showed another agent's. Its own are below."
+                f"The agent has no input {', '.join(others)}: the form showed another agent's inputs. "
+                "This agent's own are below."
             )
         try:
             values = arguments.read(self.typed, {}, self.schema)

@@ -83,10 +83,10 @@ def advice(session: Session, tool: str = "") -> Advice | None:
     if problem := agent_cannot_run(session):
         return Advice(what, f"{problem} Try again once that is corrected.")
     if session.new_definition:
-        text = "The agent has changed since: another attempt runs with the new definition, and may end otherwise."
+        text = "The agent has changed since: another attempt runs with the new definition, and may end differently."
         return Advice(what, text, RESUME, TRY_AGAIN)
     if tool:
-        text = f"{tool} failed. Try again if its cause is gone; else"
+        text = f"{tool} failed. Try again if the cause is gone; otherwise"
         asks = Advice(what, f"{text} rewind, or ask a supervisor to set its result.", RESUME, TRY_AGAIN)
         return Advice(what, f"{text} set its result, or rewind.", RESUME, TRY_AGAIN, without_repair=asks)
     return _about_model(what, status, error, gave_up)
@@ -112,13 +112,13 @@ def _about_model(what: str, status: int | None, error: str, gave_up: bool) -> Ad
         text = "The model's server refuses the workers' credentials. Try again once they are corrected."
         return Advice(what, text, RESUME, TRY_AGAIN)
     if status == 404:
-        text = "The model or its address is not known there. Try again once the agent is corrected."
+        text = "The model, or its address, was not found. Try again once the agent is corrected."
         return Advice(what, text, RESUME, TRY_AGAIN)
     if status is not None and status < 500 and status not in _BUSY:
         text = f"Asking the model again does not help with HTTP {status}:"
         forks = Advice(
             what,
-            f"{text} fork with the message in other words, or ask a supervisor to edit the message here.",
+            f"{text} fork with the message reworded, or ask a supervisor to edit the message here.",
             FORK,
             OTHER_WORDS,
             {"reword": "last"},
@@ -126,7 +126,7 @@ def _about_model(what: str, status: int | None, error: str, gave_up: bool) -> Ad
         text = f"{text} edit the message, which rewinds to it."
         return Advice(what, text, REPLACE_MESSAGE, EDIT_MESSAGE, without_repair=forks)
     if status is not None or gave_up:
-        return Advice(what, "This may pass by itself. Try again once the service answers.", RESUME, TRY_AGAIN)
-    text = "The same step fails again unless its cause is gone. Try again once the agent is corrected, or"
-    forks = Advice(what, f"{text} fork with the message in other words.", RESUME, TRY_AGAIN)
+        return Advice(what, "This may be temporary. Try again once the service responds.", RESUME, TRY_AGAIN)
+    text = "The same step will fail again unless the cause is gone. Try again once the agent is corrected, or"
+    forks = Advice(what, f"{text} fork with the message reworded.", RESUME, TRY_AGAIN)
     return Advice(what, f"{text} rewind and edit the message.", RESUME, TRY_AGAIN, without_repair=forks)

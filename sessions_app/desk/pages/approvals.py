@@ -256,8 +256,8 @@ def _card(
 def _why_alone(request: Request, earlier: Earlier) -> str:
     """Why it cannot be decided together with others, "" if it can: there is more to see than its arguments."""
     if request.approval.repeats_id or request.approval.earlier or earlier.same:
-        return "Decided by itself: it may repeat an earlier effect."
-    return "Decided by itself: the agent has changed." if request.session.new_definition else ""
+        return "Decide it on its own: it may repeat an earlier effect."
+    return "Decide it on its own: the agent has changed." if request.session.new_definition else ""
 
 
 def _sentence(

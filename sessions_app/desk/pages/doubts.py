@@ -109,10 +109,10 @@ def _state_of(name: str, worker: Worker | None, now: datetime) -> tuple[str, str
     """What is known of the worker, and why it may still finish the call."""
     if worker is None:
         known = f"Worker {name} is unknown." if name else ""
-        return known, "Its worker may still be running: it may still finish the call too."
+        return known, "Its worker may still be running, so it may still finish the call."
     if worker.stopped_at is not None:
         return f"Worker {name} stopped {ago(worker.stopped_at, now)}: it cannot finish the call.", ""
     if worker.beat_at >= online_since(now):
-        return f"Worker {name} is online.", "Its worker is online: it may still finish the call too."
+        return f"Worker {name} is online.", "Its worker is online, so it may still finish the call."
     offline = f"Worker {name} is offline: its last heartbeat was {ago(worker.beat_at, now)}."
-    return offline, "Its worker may only have lost its connection: then it may still finish the call too."
+    return offline, "Its worker may only have lost its connection, so it may still finish the call."

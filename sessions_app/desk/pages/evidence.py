@@ -263,4 +263,4 @@ def _by(correction: Replacement | None, call: ToolCall) -> str:
     if correction is None:
         return ""
     by = f" by {correction.by}" if correction.by else ""
-    return f"corrected{by}{' after the call was asked for' if correction.at > call.asked_at else ''}"
+    return f"corrected{by}{' after the call was requested' if correction.at > call.asked_at else ''}"

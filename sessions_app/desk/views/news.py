@@ -54,11 +54,11 @@ async def session_news(request: HttpRequest, session_id: UUID) -> HttpResponseBa
         return _refused("The key of this page is no longer valid.", status=403)
     listeners = streams()
     if not await listeners.is_subscribed():
-        return _refused("The server of the news is away.", status=503)
+        return _refused("The notification server is unavailable.", status=503)
     # Taken last: from here on nothing waits, until the answer is on its way.
     place = listeners.take_place(login)
     if place is None:
-        return _refused("No stream is free.", status=429)
+        return _refused("All streams are in use.", status=429)
     request_end.at_end(request.scope, place.leave)
     return StreamingHttpResponse(
         listeners.stream(session_id, place, user_id, lambda: listener() is not None),

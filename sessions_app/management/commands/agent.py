@@ -76,15 +76,17 @@ class Command(BaseCommand):
 
         show = verb("show", self.show, "Show what a session is doing, and its current history.")
         _add_session(show)
-        show.add_argument("--json", action="store_true", dest="as_json", help="everything, for programs")
+        show.add_argument(
+            "--json", action="store_true", dest="as_json", help="print everything, for programs"
+        )
 
         follow = verb("tail", self.tail, "Follow a session: each message, call and event as it is committed.")
         _add_session(follow)
         follow.add_argument(
-            "--json", action="store_true", dest="as_json", help="one JSON object on each line"
+            "--json", action="store_true", dest="as_json", help="print one JSON object per line"
         )
         follow.add_argument(
-            "--lines", type=_count, default=10, metavar="N", help="begin with the last N entries"
+            "--lines", type=_count, default=10, metavar="N", help="start with the last N entries"
         )
         follow.add_argument("--until-rest", action="store_true", help="end when the session is at rest")
 
@@ -92,9 +94,11 @@ class Command(BaseCommand):
             "mirror", self.mirror, "Build or remove the mirror of all sessions on the Redis server."
         )
         to_do = mirror.add_mutually_exclusive_group(required=True)
-        to_do.add_argument("--rebuild", action="store_true", help="write every session anew")
+        to_do.add_argument("--rebuild", action="store_true", help="rewrite every session")
         to_do.add_argument(
-            "--remove", action="store_true", help="remove every session, as after turning it off"
+            "--remove",
+            action="store_true",
+            help="remove every session, for instance after turning the mirror off",
         )
 
         synth.add_arguments(
@@ -104,7 +108,7 @@ class Command(BaseCommand):
         message = verb(MESSAGE.key, self.message, "Send a message to the agent.")
         _add_session(message)
         message.add_argument("text")
-        _add_request_id(message, "sends nothing more")
+        _add_request_id(message, "sends nothing again")
 
         for action, function in actions.BY_REASON.items():
             if action.command:
@@ -117,14 +121,16 @@ class Command(BaseCommand):
         _add_session(fork)
         _add_checkpoint(fork)
         fork.add_argument("--title", default="")
-        fork.add_argument("--message", default="", help="a first message; the fork then runs at once")
+        fork.add_argument(
+            "--message", default="", help="a first message; with one, the fork runs immediately"
+        )
         fork.add_argument(
             "--replace",
             type=int,
             metavar="POSITION",
-            help="the model sees --message instead of the user's message at this position, see `agent show`",
+            help="the model sees --message instead of the user message at this position, see `agent show`",
         )
-        fork.add_argument("--run", action="store_true", help="run the fork at once")
+        fork.add_argument("--run", action="store_true", help="run the fork immediately")
         fork.add_argument("--reason", default="forked on the command line")
 
         decide = verb(DECIDE.key, self.decide, "Decide a call in doubt, or answer a request for approval.")
@@ -212,15 +218,15 @@ class Command(BaseCommand):
         if why := synth.why_refused(options["sessions"], options["steps"]):
             raise CommandError(why, returncode=2)
         if Session.objects.exists() and not options["add"]:
-            raise CommandError("The database holds sessions. Give --add to put synthetic ones beside them.")
+            raise CommandError(
+                "The database already contains sessions. Use --add to add synthetic ones to them."
+            )
         if not RegisteredAgent.objects.exists():
             self._publish()
         sizes = {name: options[name] for name in ("sessions", "steps", "seed")}
         written = synth.write(**sizes, now=timezone.now())
         self.stdout.write(f"Wrote {count(written.sessions, 'session')} in {count(written.rows, 'row')}.")
-        self.stdout.write(
-            f"The sweep adds them to the search in time; {MANAGE} update_search does it at once."
-        )
+        self.stdout.write(f"The sweep adds them to the search over time; {MANAGE} update_search does it now.")
 
     def message(self, options: Options) -> None:
         self._now(
@@ -295,7 +301,7 @@ def _add_checkpoint(parser: CommandParser) -> None:
 
 def _add_request_id(parser: CommandParser, then: str) -> None:
     parser.add_argument(
-        "--request-id", type=UUID, metavar="UUID", help=f"a command that comes again with the same one {then}"
+        "--request-id", type=UUID, metavar="UUID", help=f"a command that is repeated with the same id {then}"
     )
 
 

@@ -15,7 +15,10 @@ from sessions_app.history.causes_again import name_causes_again
 
 
 class Command(BaseCommand):
-    help = "Build the search index again: after a change of what is masked, once every process has been restarted."
+    help = (
+        "Rebuild the search index. Run it after the masking settings have changed and every process has been "
+        "restarted."
+    )
 
     def handle(self, *args: Any, **options: Any) -> None:
         search_index.rebuild()

@@ -14,7 +14,7 @@ from sessions_app.runtime.agents import load_agents
 
 
 class Command(BaseCommand):
-    help = "Compare all sessions at rest again: after a change of what is masked, or of an agent's embedder."
+    help = "Compare all sessions at rest again. Run it after the masking settings or an agent's embedder have changed."
 
     def handle(self, *args: Any, **options: Any) -> None:
         for problem in load_agents():

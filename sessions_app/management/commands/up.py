@@ -29,7 +29,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--port", default=os.environ.get("PORT") or "8000", help="Default: $PORT, or 8000."
         )
-        parser.add_argument("--no-demo", action="store_true", help="Make no demo users and no demo sessions.")
+        parser.add_argument(
+            "--no-demo", action="store_true", help="Create no demo users and no demo sessions."
+        )
 
     def handle(self, *, host: str, port: str, no_demo: bool, **options: Any) -> None:
         # Celery and the agents take a while to import; other commands need not wait for them.
@@ -58,7 +60,7 @@ class Command(BaseCommand):
             if why:
                 self._close_demo_users(why)
                 if not no_demo:
-                    self._say(f"No demo users: {why}. Make an account with: {MANAGE} createsuperuser")
+                    self._say(f"No demo users: {why}. Create an account with: {MANAGE} createsuperuser")
             elif not no_demo:
                 self._open_demo_users(password)
             for problem in publish_agents():
@@ -73,7 +75,7 @@ class Command(BaseCommand):
                 self._say(f"AgentState is at http://{address}/ (Ctrl-C stops it)")
                 local.serve(listening, application, signals)
         if worker.is_alive():
-            self._say("Stopped in the middle of a step; the next start carries on from what is committed.")
+            self._say("Stopped in the middle of a step; the next start continues from what is committed.")
             os._exit(0)
 
     def _prepare(self) -> None:
@@ -86,7 +88,7 @@ class Command(BaseCommand):
         if users.not_ours:
             names = ", ".join(users.not_ours)
             self._say(
-                f"Left as they are, since this command made neither these users nor their passwords: {names}."
+                f"Left unchanged, since this command did not create these users or set their passwords: {names}."
             )
         if password and users.new_password + users.unchanged:
             names = ", ".join(role for role in ROLES if role not in users.not_ours)
@@ -94,7 +96,7 @@ class Command(BaseCommand):
             return
         if users.new_password:
             names = ", ".join(users.new_password)
-            self._say(f"Sign in as {names}, with the password {users.password} (shown this once).")
+            self._say(f"Sign in as {names}, with the password {users.password} (shown only once).")
         if users.unchanged:
             names = ", ".join(users.unchanged)
             self._say(
@@ -104,7 +106,7 @@ class Command(BaseCommand):
     def _close_demo_users(self, why: str) -> None:
         closed = close_demo_users()
         if closed:
-            self._say(f"The passwords of the demo users {', '.join(closed)} work no longer: {why}.")
+            self._say(f"The passwords of the demo users {', '.join(closed)} no longer work: {why}.")
 
     def _say(self, line: str) -> None:
         self.stdout.write(line)

@@ -26,10 +26,10 @@ SAID_SECONDS = 5.0
 
 
 class Command(BaseCommand):
-    help = "Add to the search what is not in it yet."
+    help = "Add what is missing to the search index."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C, or SIGTERM")
+        parser.add_argument("--follow", action="store_true", help="keep running until Ctrl-C or SIGTERM")
 
     def handle(self, *args: Any, follow: bool, **options: Any) -> None:
         # As process 1 of a container it would not be told otherwise.

@@ -42,7 +42,7 @@ _MOST_SUGGESTIONS = 5
 _MOST_EFFECTS = 3
 # Of so many branches the discarded checkpoints are listed.
 _MOST_BRANCHES = 200
-OTHER_WORDS = "the last message, in other words"
+OTHER_WORDS = "the last message, reworded"
 
 
 @dataclass(frozen=True, slots=True)

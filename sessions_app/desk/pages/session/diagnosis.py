@@ -184,7 +184,7 @@ def slow_call(facts: Facts) -> Iterator[Hint]:
         allowed = timedelta(seconds=limit) if limit else LONG_CALL
         if call.started_at < facts.now - allowed:
             limited = f" (its limit is {duration(limit)})" if limit else ""
-            text = f"{call.tool} was started {age(call.started_at, facts.now)} ago and still runs{limited}."
+            text = f"{call.tool} was started {age(call.started_at, facts.now)} ago and is still running{limited}."
             yield Hint("slow call", WARNING, text, "call", call.position)
 
 
