@@ -1,4 +1,4 @@
-"""Whether this is a clone of the project or an installed package: where its data go, and how its commands start.
+"""Whether this is a clone of the project or an installed package: where its data is kept, and how its commands start.
 
 A clone keeps its data in its own folder and has `manage.py`. An installed desk keeps them in the folder in which it is
 started, and its commands begin with `agentstate desk`.

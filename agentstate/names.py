@@ -1,4 +1,4 @@
-"""Names that stand in stored data and that both the engine and the web processes read, each of them once.
+"""Names in stored data that both the engine and the web processes read, each defined once.
 
 Pure Python, and imports nothing of this project: every other package may import it. The values are in databases and
 journal files, so a name may be added but never changed or given another meaning.

@@ -1,4 +1,4 @@
-"""What a command does whose output nobody reads any more, as in ``agentstate show FILE | head``: it ends quietly."""
+"""Ends a command quietly when its output is no longer read, as in ``agentstate show FILE | head``."""
 
 import os
 import sys

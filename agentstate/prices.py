@@ -1,4 +1,4 @@
-"""What models cost: AGENTSTATE_PRICES, such as ``gpt-5-mini=0.25/2``: a million tokens in, and a million tokens out."""
+"""What models cost: AGENTSTATE_PRICES, such as ``gpt-5-mini=0.25/2``: prices per million tokens, in and out."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

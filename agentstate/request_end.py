@@ -1,4 +1,4 @@
-"""What is to be done when a request under ASGI ends, in whichever way: answered, its client gone, or cancelled.
+"""What has to be done when a request under ASGI ends, however it ends: answered, its client gone, or cancelled.
 
 Neither the view nor its answer can tell. A middleware that is not async has the view run in a task of its own, which
 ends before the answer is sent; and an answer that was made for a client that has gone meanwhile is dropped, without

@@ -1,4 +1,4 @@
-"""SQLite connections to a file that only its owner can read, whichever process makes it.
+"""SQLite connections to a file that only its owner can read, whichever process creates it.
 
 The file holds every conversation, and session cookies besides. SQLite gives its companions (the write-ahead log and
 the shared memory, for which names end in -wal and -shm) the mode of the database file.

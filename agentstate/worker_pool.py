@@ -1,4 +1,4 @@
-"""Celery's pools of processes and of threads, made to differ from Celery's own in a few places.
+"""Celery's pools of processes and of threads, changed in a few places.
 
 `agentstate.celery` gives them to the worker.
 

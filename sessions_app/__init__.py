@@ -1,4 +1,4 @@
-"""The Django app: the truth in the ORM, and the desk on which staff work.
+"""The Django app: the stored data in the ORM, and the desk on which staff work.
 
 It needs the extra `desk`, which is checked here so that whoever lacks it is told what to install.
 """

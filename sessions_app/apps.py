@@ -1,4 +1,4 @@
-"""What Django has to know of the app before anything else runs."""
+"""What Django has to know about the app before anything else runs."""
 
 from importlib import import_module
 from typing import Any

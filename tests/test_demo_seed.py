@@ -125,7 +125,7 @@ def test_an_empty_desk_is_filled_with_every_condition_and_each_can_be_carried_on
     actions.approve(actor=ACTOR, session_id=session.pk, call_id=asked.pk, edited=edited)
     assert drive(session.pk, worker="w") == "idle"
     session.refresh_from_db()
-    assert session.final_answer.startswith("$450.00 are refunded on claim CLM-1042 (RF-0002).")
+    assert session.final_answer.startswith("$450.00 has been refunded on claim CLM-1042 (RF-0002).")
     assert ledger.entries("refunds")[-1]["amount"] == "450.00"
 
     paused = _titled("Hail on the bonnet")

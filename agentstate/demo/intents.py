@@ -72,7 +72,7 @@ def small_talk(request: Request) -> str:
     """The answer where no script fits."""
     offer = _offer(request.tools)
     if re.search(r"\b(never mind|forget (it|that))\b", request.latest, re.IGNORECASE):
-        return "All right, I leave it at that."
+        return "All right, I'll leave it at that."
     if re.search(_SMALL_TALK, request.latest, re.IGNORECASE):
         if re.search(r"\b(thanks|thank you|bye|goodbye)\b", request.latest, re.IGNORECASE):
             return "You are welcome. Write again whenever something else comes up."
@@ -84,7 +84,7 @@ def small_talk(request: Request) -> str:
 
 def greeting(tools: Container[str]) -> str:
     """The answer to a greeting, of an agent with these tools."""
-    return f"Hello! I can {_offer(tools)}. What may I do for you?"
+    return f"Hello! I can {_offer(tools)}. What can I do for you?"
 
 
 def _offer(tools: Container[str]) -> str:

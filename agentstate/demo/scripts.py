@@ -67,7 +67,7 @@ def deductible(request: Request) -> Script:
     )
     if not record["refund_due"]:
         return waived
-    return f"{waived} {dollars(record['refund_due'])} were withheld and are due to be refunded."
+    return f"{waived} {dollars(record['refund_due'])} was withheld and is due to be refunded."
 
 
 def knowledge(request: Request) -> Script:
@@ -112,7 +112,7 @@ def _refund_one(request: Request, number: str) -> Script:
     reason = f"Deductible waived: {checked.record['waived_because']}"
     exactly = {"claim_number": number, "amount": due, "reason": reason}
     pay, confirm = f"Refund {dollars(due)} on {number}", f"Confirm it to {holder.record['holder']} by letter"
-    note = f"{number}: {dollars(due)} were withheld. {reason}."
+    note = f"{number}: {dollars(due)} was withheld. {reason}."
     yield _remember(request, make_plan={"goal": pay, "steps": [pay, confirm]}, take_note={"text": note})
     (paid,) = yield [WantedCall("issue_refund", exactly, effect=True)]
     if paid.error:
@@ -131,7 +131,7 @@ def _refund_one(request: Request, number: str) -> Script:
     if not sent.error:
         yield _remember(request, complete_step={"step": confirm})
     outcome = _letter_outcome(holder.record["holder"], sent)
-    return f"{amount} are refunded on claim {number} ({reference}). {outcome}"
+    return f"{amount} has been refunded on claim {number} ({reference}). {outcome}"
 
 
 def letter(request: Request) -> Script:

@@ -105,7 +105,7 @@ class Author:
         turn = Turn(
             f"Please refund the deductible on claim {number}",
             steps,
-            f"{dollars(due)} are refunded on claim {number}. {reason}.",
+            f"{dollars(due)} has been refunded on claim {number}. {reason}.",
         )
         return self._story(
             "claims",
@@ -203,9 +203,9 @@ class Author:
             return self._about_policy(policy)
         claim = self.chance.choice(claims)
         return Turn(
-            f"What became of claim {claim['number']}?",
+            f"What happened to claim {claim['number']}?",
             [[_look_up_claim(claim["number"])]],
-            f"Claim {claim['number']}: {claim['what']}. It is {claim['status']}, {dollars(claim['paid'])} were paid.",
+            f"Claim {claim['number']}: {claim['what']}. It is {claim['status']}, {dollars(claim['paid'])} was paid.",
         )
 
     def _about_deductible(self, policy: str) -> Turn:

@@ -1,4 +1,4 @@
-"""Records the tool calls that a user's `before_tool` hook has added to the model's as planned, like the model's own.
+"""Records tool calls that a user's `before_tool` hook has added as planned, like the calls that the model requested.
 
 A call without a usable id gets one. A hook that runs again in a resumed step may give the same call another id: such a
 call is known by its tool and arguments, and keeps the id that is on record, with the decisions about it.

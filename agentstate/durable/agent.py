@@ -1,4 +1,4 @@
-"""Builds durable agents, of registrations or of any Haystack agent.
+"""Builds durable agents from registrations or from any Haystack agent.
 
 Whatever fails while an agent is built or described is a problem of that agent alone.
 """

@@ -1,4 +1,4 @@
-"""Refuses agents whose policies, breakpoints or ways of running could not be kept, before anything runs."""
+"""Refuses, before anything runs, agents whose policies, breakpoints or ways of running cannot be honoured."""
 
 import inspect
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""With which values the condition of a breakpoint can compare an argument, as far as the tool's JSON schema tells.
+"""Which values a breakpoint's condition can compare an argument with, as far as the tool's JSON schema says.
 
 Pure Python, like `agentstate.durable.breakpoints`.
 """

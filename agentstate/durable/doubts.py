@@ -1,4 +1,4 @@
-"""Calls in doubt: they were started and did not end, and their tool may not run again by itself."""
+"""Calls in doubt: they were started and did not end, and their tool may not be run again automatically."""
 
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""The types of JSON, by the words with which a message names them to people. Pure Python."""
+"""The names of the JSON types in messages to people. Pure Python."""
 
 TYPE_WORDS = {
     "string": "text",

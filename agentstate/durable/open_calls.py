@@ -1,4 +1,4 @@
-"""The tool calls that an asynchronous run has open: it does not end, and with it its journal, before they have.
+"""The tool calls that an asynchronous run has open: the run and its journal do not end before them.
 
 Where one call of a step ends the run, `asyncio.gather` does not wait for those beside it, and a tool in a thread
 cannot be cancelled. A synchronous run needs none of this: Haystack waits for its calls.

@@ -1,4 +1,4 @@
-"""Calls the function of a tool, for at most so long, and ends with it what it would leave behind.
+"""Calls the function of a tool with a time limit, and cleans up what the function would leave behind.
 
 An event loop that the tool leaves running in its thread, and a process that it forks, end with the call.
 """

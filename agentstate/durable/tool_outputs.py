@@ -1,4 +1,4 @@
-"""What the model and the State get of a tool's result whose type cannot be stored.
+"""What the model and the State get if the type of a tool's result cannot be stored.
 
 Such a result is stored as its text or its plain data. What the tool's `outputs_to_string` makes of the live object is
 recorded with it, so that the model sees what it would see of a plain agent, also when the call is replayed. The State

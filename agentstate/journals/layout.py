@@ -1,4 +1,4 @@
-"""The names and fields under which a session stands on a Valkey or Redis server. Needs no client.
+"""The names and fields under which a session is stored on a Valkey or Redis server. Needs no client.
 
 The journal (`agentstate.journals.valkey`) and the desk's mirror (`sessions_app.mirror`) write the same structures, so
 that whoever reads them need not know which of the two wrote them:

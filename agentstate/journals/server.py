@@ -1,4 +1,4 @@
-"""The Valkey or Redis server of a journal: what its failures say, and whether it keeps what it confirms.
+"""The Valkey or Redis server of a journal: its error messages, and whether it keeps what it confirms.
 
 Needs the client of the extra `valkey`.
 """

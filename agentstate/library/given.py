@@ -1,4 +1,4 @@
-"""Checks what a script gives to a `DurableAgent`, so that what cannot be used is refused with what to give instead."""
+"""Checks what a script passes to a `DurableAgent`, and says what to pass instead of an unusable value."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Refuses to run a session from within its own run, by its tools and hooks: it would wait for itself for ever.
+"""Refuses to run a session from within its own run, by its tools and hooks: it would wait for itself forever.
 
 Context variables go with a run into its threads and tasks, so that what runs inside is known there.
 """

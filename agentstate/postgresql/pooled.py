@@ -1,4 +1,4 @@
-"""A connection of a pool, and from when to when the pool accounts for it.
+"""A pooled connection, and how long the pool accounts for it.
 
 Used by `agentstate.postgresql.pool`, which says to whom a connection belongs.
 """

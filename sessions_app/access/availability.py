@@ -1,4 +1,4 @@
-"""What may be done with a session in its present state: one rule per action, as a sentence that says why not.
+"""What may be done with a session in its current state: one rule per action, as a sentence that says why not.
 
 A rule is a pure function of the rows that it gets. It returns "" where the action is possible. Which rule an
 action has is declared in `sessions_app.action_list`; who may do the action is another matter, see

@@ -1,4 +1,4 @@
-"""What an action does to a session in its present state, as sentences for its dialog, and what must happen afterwards.
+"""What an action does to a session in its current state, as sentences for its dialog, and what must happen afterwards.
 
 Each reads the session that it gets and changes nothing. Which action has which explanation is declared in
 `sessions_app.action_list`.

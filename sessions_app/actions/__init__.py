@@ -1,4 +1,4 @@
-"""Every write that a person can ask for: one action, one function.
+"""Every write that a person can request: one action, one function.
 
 All take keywords only. Each write is one transaction; if it raises one of `sessions_app.access.errors`, nothing has
 changed.

@@ -1,4 +1,4 @@
-"""Continuing with an agent whose definition has changed since the session last ran: a person who was told decides it.
+"""Continuing with an agent whose definition has changed since the session last ran: a person who was told decides.
 
 A worker does not run such a session; it waits for a person, see `agentstate.durable.run`. What a person does to let it
 continue accepts the definition that the workers have published, and no later one: the page that said so sends it along.

@@ -1,4 +1,4 @@
-"""Rewinding a session, and undoing that.
+"""Rewinding a session, and undoing a rewind or repair.
 
 No row of the history is copied, changed or deleted: a branch is made, and a pointer moves. The cost does not depend on
 how long the history is. A worker that runs the session loses its lease: the epoch is raised.

@@ -1,4 +1,4 @@
-"""What a person says became of a call in doubt, checked before it is recorded.
+"""The outcome of a call in doubt as a person enters it, checked before it is recorded.
 
 A result is never empty: a tool that returns nothing is a choice of its own. Where the workers publish what a tool
 returns, the result must be that. No rows are written here.

@@ -1,4 +1,4 @@
-"""Requests that come twice: a form that is sent again, or a program that tries again after a time-out.
+"""Repeated requests: a form that is sent again, or a program that tries again after a timeout.
 
 Whoever sends a request gives it an id, as in https://google.aip.dev/155. A request that is refused leaves its id free.
 An id is kept as long as its session.

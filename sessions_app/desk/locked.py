@@ -1,4 +1,4 @@
-"""What the web server answers where another process has locked the database for too long: 503, and when to try again.
+"""What the web server answers if another process has locked the database for too long: 503, and when to try again.
 
 No write of a request waits longer than a person's action does. Actions answer by themselves, with what was typed
 (`Locked`). This middleware answers for all other writes, such as a sign-in. It adds the header ``Retry-After`` to

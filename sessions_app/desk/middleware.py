@@ -1,4 +1,4 @@
-"""What holds for every answer of the desk and the admin, whatever the view: caching, HTTP methods, and input to refuse.
+"""What applies to every response of the desk and the admin: caching, HTTP methods, and input to refuse.
 
 Static files are answered before these are reached.
 """

@@ -1,4 +1,4 @@
-"""Each page shows the invisible characters of what it was made of: one place for all pages, so that none is forgotten.
+"""Makes invisible characters visible on every page: in one place for all pages, so that none is forgotten.
 
 In the text of the page and in what is read aloud or shown beside the pointer they stand by name, ``⟨U+202E⟩``. What
 forms send back, addresses, and what is copied stay as they are: a form that is saved unchanged changes nothing. Below

@@ -1,4 +1,4 @@
-"""Which masking the search index was made with. Another one needs another index: `manage.py rebuild_search`.
+"""Which masking the search index was built with. A different masking needs a new index: `manage.py rebuild_search`.
 
 It is kept as a number in a row of the index's own table of marks, below zero, which no mark is. Where two processes
 with different settings have added to the index it is `MIXED`: that of none, until the index is made again.

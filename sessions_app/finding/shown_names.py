@@ -1,4 +1,4 @@
-"""The titles and customers of sessions as people see them from whom something is hidden: by these they find sessions.
+"""Titles and customers as people from whom something is hidden see them: they find sessions by these.
 
 Were the whole texts compared first, what is hidden in them would decide how many of the others are looked at, and how
 long that takes. The masked ones stand in a table of their own, which the sweep fills while anything is hidden. Until a

@@ -1,4 +1,4 @@
-"""Make the stored keys of causes again: those that were made with another masking may hold what is hidden now.
+"""Recomputes the stored keys of causes: those that were made with different masking may contain what is hidden now.
 
 Called by a migration and by `manage.py rebuild_search`. May be interrupted, and called again.
 """

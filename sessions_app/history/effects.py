@@ -1,4 +1,4 @@
-"""What a tool did to the world, as far as a session's history does not show it: on discarded branches and in its forks.
+"""The effects of a tool that a session's history does not show: on discarded branches and in its forks.
 
 A call *took effect* if it is done, was started, or is in doubt; a result from the tool cache or from another call is no
 effect of its own. A repair copies the calls of the unfinished step: a copy and its original are one effect, and a

@@ -1,4 +1,4 @@
-"""A session of the desk as it is, for whoever reads it as a value: ``AgentState.of(session)``.
+"""A session of the desk as it is, for code that reads it as a value: ``AgentState.of(session)``.
 
 It claims no session, locks nothing and writes nothing, so a worker may be running the session meanwhile.
 """

@@ -1,4 +1,4 @@
-"""Texts and values as the commands print them: without what a terminal would obey, or would set in another order.
+"""Texts and values as the commands print them: without characters that control a terminal or reorder text.
 
 What is invisible and no blank is shown by name, as on the pages.
 """

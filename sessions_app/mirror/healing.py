@@ -1,4 +1,4 @@
-"""All sessions of the mirror: finding what it lacks, building it again, and removing it.
+"""All sessions of the mirror: finding what it lacks, rebuilding it, and removing it.
 
 What is lost is found in the order in which sessions changed. How far that has come is written on the server itself, so
 that a server that lost its data is filled again, from the beginning. Those that were looked at before are looked at

@@ -1,4 +1,4 @@
-"""The truth in the ORM: a session, its branches, and their append-only rows.
+"""The stored data in the ORM: a session, its branches, and their append-only rows.
 
 Rows (messages, model calls, tool calls, checkpoints, events) carry a ``position`` from their session's
 counter. They are inserted once; only a tool call is updated, while it runs, and never after it ended.

@@ -1,4 +1,4 @@
-"""Compiled queries: query sets whose SQL Django makes once in a process, and not each time.
+"""Compiled queries: query sets whose SQL Django generates once per process, and not each time.
 
 To build and compile a query set takes Django nine tenths of the time of a small query, and a page makes twenty of them.
 A compiled query is a function that returns a query set. It is called with markers in place of its arguments, and the

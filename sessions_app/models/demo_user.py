@@ -1,4 +1,4 @@
-"""Which accounts `manage.py up` made."""
+"""Which accounts `manage.py up` created."""
 
 from django.conf import settings
 from django.db import models

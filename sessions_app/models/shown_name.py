@@ -1,4 +1,4 @@
-"""What a session is called, as people see it from whom something is hidden: by that they find it."""
+"""The name of a session as people from whom something is hidden see it: they find the session by this name."""
 
 from django.db import models
 

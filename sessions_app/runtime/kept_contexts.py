@@ -1,4 +1,4 @@
-"""What the model sees in sessions that have given way, kept in this process for the run that goes on with one of them.
+"""What the model sees in sessions that have given way, kept in this process for the run that continues one of them.
 
 A run that continues from a checkpoint reads the messages of its context and builds Haystack's objects of them, which
 takes the longer the more messages there are. Where the same process goes on, it takes those of the run before. They

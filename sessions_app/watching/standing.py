@@ -1,4 +1,4 @@
-"""What a page that listens is told now and then, besides that there is news: how its session stands.
+"""What a listening page is told now and then, in addition to news: the current state of its session.
 
 From the number of its last change, and whether its lease has run out, a page sees whether it has missed news; from who
 else has the session open, whether its line that names them is right.

@@ -1,4 +1,4 @@
-"""Texts that are JSON as a whole: their values are hidden as those of JSON, and all else is kept as it is written.
+"""Texts that are JSON as a whole: their values are hidden as in JSON, and everything else is kept as it is written.
 
 What only JSON tells is hidden so: records and pairs, tables as lists of lists, and names with escapes in them.
 """

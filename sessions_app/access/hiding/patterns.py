@@ -1,4 +1,4 @@
-"""What matches the configured regular expressions, in a time that grows linearly with the text.
+"""What matches the configured regular expressions, in time linear in the length of the text.
 
 The patterns are those of RE2, which has no look-around and no backreferences and searches in linear time. Letters,
 digits and white space (``\\w``, ``\\d``, ``\\s``) are those of Unicode; ``\\b`` knows only those of ASCII.

@@ -1,4 +1,4 @@
-"""What a person meant who edited JSON in which some values were hidden. Linear in its size but for its depth."""
+"""What a person meant when they edited JSON in which some values were hidden. Linear in its size but for its depth."""
 
 import json
 from collections.abc import Sequence

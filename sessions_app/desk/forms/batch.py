@@ -1,4 +1,4 @@
-"""Deciding several approvals of one tool at once: each by its own action, so a refused one stops no other.
+"""Deciding several approvals of one tool at once: each by its own action, so a refused one does not stop the others.
 
 Each is approved with the arguments in its own fields, which may have been edited one by one before.
 """

@@ -1,4 +1,4 @@
-"""Forms that a browser can send twice, though the person meant it once: on loading again, or after going back.
+"""Forms that a browser can send twice, although the person meant to send it once: on a reload, or after going back.
 
 Each time such a form is rendered it has another id, of which the id of the request is made. A page to which a person
 goes back is rendered anew, but a script gives it the id with which it was sent (`static/desk/desk.js`). What was sent

@@ -1,4 +1,4 @@
-"""A cause of failures in words, as one of the sessions that failed for it tells it."""
+"""A cause of failures in words, taken from one of the sessions that failed for this cause."""
 
 from dataclasses import dataclass
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""What to type on the demo desk, for who sees it for the first time. At most one query."""
+"""What to type on the demo desk, for people who see it for the first time. At most one query."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

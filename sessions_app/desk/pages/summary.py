@@ -1,4 +1,4 @@
-"""What a call does, in one line for people: by its tool's policy, or else by the tool's name.
+"""What a call does, in one line for people: from its tool's policy, or else from the tool's name.
 
 The arguments are masked before they enter the line. An argument that a call leaves out is shown as the default of the
 tool's schema, as its workers publish it now. No queries.

@@ -1,4 +1,4 @@
-"""Pages that grow by themselves: how often they ask for what is new, and the answer while nothing or little is."""
+"""Pages that update themselves: how often they ask for what is new, and the answer when little or nothing is new."""
 
 import math
 from collections.abc import Callable

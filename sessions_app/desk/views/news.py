@@ -1,4 +1,4 @@
-"""The stream by which a page of a session hears that there is news, instead of asking again and again.
+"""The stream that tells a page of a session that there is news, instead of polling.
 
 It is offered under ASGI only, where an open stream is a task on the event loop; under WSGI it would hold a thread. It
 takes the key of the live page, and says less than the polls do that this key allows: only that something has changed,

@@ -1,4 +1,4 @@
-"""``manage.py rebuild_search``: build the search index again, with the present masking, and the keys of causes.
+"""``manage.py rebuild_search``: rebuild the search index and the keys of causes with the current masking.
 
 Needed after a change of AGENTSTATE_MASK_KEYS or AGENTSTATE_MASK_PATTERNS, once all processes have been restarted. A
 killed one is finished by the sweep.

@@ -1,4 +1,4 @@
-"""``manage.py rebuild_similar``: compare all sessions at rest again, with the present masking and embedders.
+"""``manage.py rebuild_similar``: compare all sessions at rest again, with the current masking and embedders.
 
 Needed after a change of AGENTSTATE_MASK_KEYS or AGENTSTATE_MASK_PATTERNS, or of an agent's embedder. It may be stopped
 and started again at any time.

@@ -1,4 +1,4 @@
-"""``manage.py update_search``: add to the search what is not in it yet.
+"""``manage.py update_search``: add what is missing to the search index.
 
 The sweep adds for one second in every five, in a worker. With ``--follow`` this goes on until it is stopped, and the
 sweep leaves the search to it: for installations where one second is too little, or where the sessions of that worker

@@ -1,4 +1,4 @@
-"""Steps that an open page keeps as it shows them, when it is told how they go on. No queries.
+"""Steps that an open page keeps as they are shown, when it is told how they continue. No queries.
 
 A step of a running session is sent at least twice: as soon as there is something of it, and once it has ended. By then
 its calls have mostly been shown with their results, and only its colour and its phases are new. So the newest step has

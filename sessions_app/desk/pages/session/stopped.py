@@ -1,4 +1,4 @@
-"""Why a paused session stands where it does, for its banner: a person paused it, or went back to that place."""
+"""Why a paused session is where it is, for its banner: a person paused it, or went back to that place."""
 
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import Event, EventKind
