@@ -15,7 +15,7 @@ from tests.test_desk_browser import context  # noqa: F401
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
-MAY_BE_DONE = "What you sent may have been carried out: look before you send it again."
+MAY_BE_DONE = "What you sent may have been carried out: check before you send it again."
 OWN_PAGE = "<!doctype html><main><h1>Something went wrong</h1>\n<p>Check the session.</p></main>"
 
 

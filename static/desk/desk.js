@@ -134,7 +134,7 @@
     const text = $("main h1 + p", new DOMParser().parseFromString(xhr.responseText, "text/html"));
     if (text && (sends || xhr.status < 500)) return `${text.previousElementSibling.textContent}. ${text.textContent}`;
     const what = xhr.status ? `The server answered with error ${xhr.status}.` : "No answer came from the server.";
-    return what + (sends ? " What you sent may have been carried out: look before you send it again." : " Nothing was changed. Try again.");
+    return what + (sends ? " What you sent may have been carried out: check before you send it again." : " Nothing was changed. Try again.");
   }
   // In an open dialog beside its buttons, since nothing else is reached then.
   function sayFailure(text, address, name) {
@@ -390,7 +390,7 @@
     });
     edit.open = false;
     $("summary", edit).focus();
-    if (changed) $("#announce").textContent = "Edit discarded. The arguments are as they were requested again.";
+    if (changed) $("#announce").textContent = "Edit discarded. The arguments are as requested again.";
   }
   document.addEventListener("click", (event) => {
     if (!event.target.closest("[data-discard]")) return;
