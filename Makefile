@@ -29,12 +29,12 @@ test: .venv/dev.stamp services lint  ## Lint, then all tests but those that take
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m 'not long'
 
 .PHONY: test-long
-test-long: .venv/dev.stamp services  ## What takes minutes: workers stopped at every moment, and the database tests on PostgreSQL
+test-long: .venv/dev.stamp services  ## Tests that take minutes: workers stopped at every moment, and the database tests on PostgreSQL
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m long
 	$(BIN)/python -m tools.services $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m '$(AGAIN_ON_POSTGRES)' --database-only
 
 .PHONY: test-fast
-test-fast: .venv/dev.stamp  ## What needs no other process, in under a minute
+test-fast: .venv/dev.stamp  ## Tests that need no other process, in under a minute
 	$(BIN)/python -m pytest -n auto --dist worksteal -m '$(FAST)'
 
 .PHONY: lint
@@ -59,15 +59,15 @@ format: .venv/dev.stamp  ## Format the sources, and list the modules
 	$(BIN)/python -m tools.module_map
 
 .PHONY: bench
-bench: .venv/dev.stamp services  ## All benchmarks beside the rivals, on SQLite and PostgreSQL: benchmarks/RESULTS.md
+bench: .venv/dev.stamp services  ## All benchmarks, next to other engines, on SQLite and PostgreSQL: benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
 
 .PHONY: screenshots
-screenshots: .venv/dev.stamp services  ## Draw docs/images/ again
+screenshots: .venv/dev.stamp services  ## Take the pictures in docs/images/ again
 	$(BIN)/python -m tools.screenshots
 
 .PHONY: lock
-lock: .venv/dev.stamp  ## Pin what pyproject.toml asks for (UPGRADE=--upgrade takes the newest)
+lock: .venv/dev.stamp  ## Pin the dependencies of pyproject.toml (UPGRADE=--upgrade takes the newest)
 	for lock in 'run --extra desk' 'dev --extra desk --group dev'; do set -- $$lock; \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --custom-compile-command 'make lock' $(UPGRADE) pyproject.toml "$${@:2}" -o requirements/$$1.txt || exit 1; done
@@ -75,7 +75,7 @@ lock: .venv/dev.stamp  ## Pin what pyproject.toml asks for (UPGRADE=--upgrade ta
 	  --custom-compile-command 'make lock' $(UPGRADE) benchmarks/rivals/requirements.in -o benchmarks/rivals/requirements.txt
 
 .PHONY: audit
-audit: .venv/dev.stamp  ## Look up known vulnerabilities of what is pinned; says so if it cannot
+audit: .venv/dev.stamp  ## Look up known vulnerabilities of the pinned packages; says so if it cannot
 	@$(BIN)/python -m tools.audit
 
 .PHONY: services
@@ -83,7 +83,7 @@ services:
 	@scripts/fetch-services
 
 .PHONY: clean
-clean:  ## Remove the virtual environment and caches; databases stay
+clean:  ## Remove the virtual environment and caches; keep databases
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis staticfiles
 
 .venv/created.stamp:

@@ -73,7 +73,7 @@ def test_what_was_recorded_with_an_event_is_told_in_words(desk: Client) -> None:
     for text, sentence in zip(
         texts,
         (
-            "Seen: the customer of the session.",
+            "Revealed: the customer of the session.",
             "It did not take effect: run again.",
             "Pre-approved for the rest of this session.",
             "To pause.",

@@ -178,7 +178,7 @@ def test_of_a_call_in_doubt_no_page_says_that_it_took_effect(desk: Client, addre
         assert "2 calls may have taken effect and were not undone" in text
     assert approve(desk, approval, effects_seen="on") == 302
     audit = text_of(desk, f"/sessions/{approval.session_id}/audit/")
-    assert "Seen that the tool already took effect, or may have." in audit
+    assert "Confirmed to have seen that the tool already took effect, or may have." in audit
 
 
 @pytest.mark.slow
@@ -401,7 +401,7 @@ def test_what_took_effect_before_is_approved_only_by_who_says_that_they_have_see
     assert approval.decision == ""
     assert approve(desk, approval, effects_seen="on") == 302
     assert approval.decision == "approved"
-    assert "Seen that the tool already took effect, or may have." in text_of(
+    assert "Confirmed to have seen that the tool already took effect, or may have." in text_of(
         desk, f"/sessions/{approval.session_id}/audit/"
     )
 

@@ -820,7 +820,7 @@ def test_the_last_events_beside_the_timeline_name_people_only_and_are_told_as_pa
     assert "host:1" not in words
     for told in ("noted: She called", "In doubt", "Approval requested"):
         assert told in words
-    assert "Retry planned" in words
+    assert "Retry scheduled" in words
 
 
 def test_the_bars_of_the_times_have_one_scale_also_where_a_session_rested_for_days():

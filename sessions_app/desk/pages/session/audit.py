@@ -16,7 +16,7 @@ PAGE = 100
 
 _DECISIONS: Final = {
     "result": "It took effect, and a result was recorded.",
-    "nothing": "It took effect, and gave no result.",
+    "nothing": "It took effect, and returned no result.",
     "again": "It did not take effect: run again.",
     "skip": "Skipped.",
 }
@@ -38,9 +38,13 @@ class AuditRow:
         facts = [
             _DECISIONS.get(str(data.get("decision")), ""),
             f"To {data['request']}." if data.get("request") else "",
-            f"Seen: {data['what']}." if self.event.kind == EventKind.REVEALED and data.get("what") else "",
+            f"Revealed: {data['what']}."
+            if self.event.kind == EventKind.REVEALED and data.get("what")
+            else "",
             "Pre-approved for the rest of this session." if data.get("for_session") else "",
-            "Seen that the tool already took effect, or may have." if data.get("effects_seen") else "",
+            "Confirmed to have seen that the tool already took effect, or may have."
+            if data.get("effects_seen")
+            else "",
             f"Worker {data['worker']}, attempt {data.get('attempt')}." if data.get("worker") else "",
             f"Bulk action {data['bulk']}." if data.get("bulk") else "",
         ]
