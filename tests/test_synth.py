@@ -158,7 +158,7 @@ def test_the_command_tells_what_it_wrote_and_refuses_a_database_with_sessions_un
     call_command("agent", "synth", "--sessions", "9", "--steps", "0", stdout=out)
     assert out.getvalue().startswith("Wrote 9 sessions in ")
     assert Session.objects.count() == 9
-    with pytest.raises(CommandError, match="The database holds sessions"):
+    with pytest.raises(CommandError, match="The database already contains sessions"):
         call_command("agent", "synth", "--sessions", "9")
     call_command("agent", "synth", "--sessions", "9", "--steps", "0", "--seed", "2", "--add", stdout=out)
     assert Session.objects.count() == 18
