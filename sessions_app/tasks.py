@@ -1,4 +1,7 @@
-"""Celery's tasks. A message is only a wake-up: what is due is recorded in the database, so losing one loses nothing."""
+"""Celery's tasks. A message is only a wake-up: what is due is recorded in the database, so losing one loses nothing.
+
+They are `contained`: with a pool of threads, Celery loses a thread for good to what is no `Exception`.
+"""
 
 from functools import partial
 from uuid import UUID
@@ -6,6 +9,7 @@ from uuid import UUID
 from celery import shared_task
 from django.conf import settings
 
+from agentstate.durable.interruptions import contained
 from agentstate.queues import FOUND_QUEUE, LATER_QUEUE
 from agentstate.worker_threads import worker_threads
 from sessions_app.actions import bulk
@@ -19,6 +23,7 @@ from sessions_app.wake import send_advances, wake, wake_bulk
 
 
 @shared_task
+@contained()
 def advance(session_id: str) -> None:
     """Drive a session until it rests, or until its slice of time is over and other work waits for this worker."""
     from sessions_app.runtime.worker import compare_with_others, drive
@@ -38,6 +43,7 @@ def advance(session_id: str) -> None:
 
 
 @shared_task
+@contained()
 def sweep() -> None:
     """Recover sessions that lost their worker, and wake workers for those that are due.
 
@@ -56,6 +62,7 @@ def sweep() -> None:
 
 
 @shared_task
+@contained()
 def bulk_batch(bulk_id: int) -> None:
     """Do some sessions of a bulk action; what is left goes behind what people have asked for meanwhile."""
     if bulk.run_batch(bulk_id):

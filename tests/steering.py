@@ -49,6 +49,7 @@ from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.worker import drive
 from tests import driving
 from tests.builders import SYSTEM, branch_of
+from tests.dying import Died
 
 T = TypeVar("T")
 
@@ -64,10 +65,6 @@ WHAT = (
     *["fork", "pause", "cancel", "while pause", "while cancel", "while fork"],
     *["breakpoint", "while breakpoint"],
 )
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing after it runs, nothing catches it."""
 
 
 class Faults:
@@ -94,17 +91,17 @@ class DyingConnection(RunConnection):
     def transaction(self) -> Iterator[None]:
         with self.lock:
             if faults.dead:
-                raise Killed
+                raise Died
             faults.commits += 1
             dies = faults.commits == faults.dies_at
             with super().transaction():
                 yield
                 if dies and not faults.committed:
                     faults.dead = True
-                    raise Killed
+                    raise Died
             if dies:
                 faults.dead = True
-                raise Killed
+                raise Died
 
     def whole_commit(self, commit: Callable[[], T]) -> T:
         with self.transaction():
@@ -510,7 +507,7 @@ class Steering(RuleBasedStateMachine):
         faults.dead, faults.commits = False, 0
         try:
             became = drive(pk, worker="w1", slice_seconds=slice_seconds)
-        except Killed:
+        except Died:
             became = "dead"
         finally:
             faults.dies_at, faults.dead, faults.meanwhile, faults.model_fails = 0, False, None, False

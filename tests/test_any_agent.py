@@ -19,8 +19,9 @@ from agentstate.durable.run import run
 from agentstate.journals import MemoryJournal
 from sessions_app.models import RegisteredAgent
 from sessions_app.runtime.agents import publish_agents
+from tests.dying import Died
 from tests.sample_agents import effect, effects, fast, scripted
-from tests.test_durable_run import DyingJournal, Killed, comparable
+from tests.test_durable_run import DyingJournal, comparable
 
 pytestmark = pytest.mark.usefixtures("no_effects")
 
@@ -133,7 +134,7 @@ def test_what_the_model_of_a_hook_replied_is_not_requested_again_where_its_gener
     journal = DyingJournal.open(say="hi")
     assert isinstance(journal, DyingJournal)
     journal.dies_at, journal.committed = 3, True  # the reply to the hook
-    with pytest.raises((Killed, LeaseLost)):
+    with pytest.raises((Died, LeaseLost)):
         run(durable, journal)
     assert run(durable, MemoryJournal.open(journal.store)).status == "idle"
     assert effects == ["summary", "model(0)"]

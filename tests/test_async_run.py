@@ -27,6 +27,7 @@ from agentstate.durable.port import LeaseLost
 from agentstate.durable.run import Options, run_async
 from agentstate.journals import MemoryJournal
 from tests import sample_agents
+from tests.dying import Died
 from tests.sample_agents import Awaited, effect, effects, scripted
 from tests.test_durable_run import ALL_KINDS, comparable
 from tools import processes
@@ -372,10 +373,6 @@ def test_no_more_calls_run_at_once_than_the_limit_allows(limit: int, dies_at: in
     assert outcome.status == "idle"
     assert most[0] == limit
     assert [call.result for call in journal.store.calls.values()] == [f"waited {n}" for n in range(5)]
-
-
-class Died(BaseException):
-    pass
 
 
 def _die_at(journal: MemoryJournal, number: int) -> None:

@@ -29,13 +29,10 @@ from sessions_app.runtime.worker import drive
 from tests import driving, sample_agents
 from tests.builders import SYSTEM, user
 from tests.driving import KEY, Desk
+from tests.dying import Died
 from tests.sample_agents import effect, effects, scripted
 
 pytestmark = pytest.mark.django_db
-
-
-class Died(BaseException):
-    """Stands for the death of the worker's process."""
 
 
 def after_death(desk: Desk, session: Session) -> Session:

@@ -22,8 +22,9 @@ from agentstate.names import Need, SessionStatus
 from tests import sample_agents
 from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter
 from tests.driving import unregister
+from tests.dying import Died
 from tests.sample_agents import effects
-from tests.test_durable_run import Killed, plainly
+from tests.test_durable_run import plainly
 from tests.test_journal_runs import Death, dying_journal, stored
 
 pytestmark = pytest.mark.usefixtures("no_effects")
@@ -237,7 +238,7 @@ def test_killed_at_any_commit_it_stops_there_all_the_same_and_ends_like_an_undis
 
 def _killed(durable: WrappedAgent, journal: Journal, options: Options) -> Outcome | None:
     """The outcome of a run; None if it died."""
-    with suppress(Killed, LeaseLost):
+    with suppress(Died, LeaseLost):
         return run(durable, journal, options)
     return None
 

@@ -17,11 +17,8 @@ from sessions_app import actions
 from sessions_app.models import CallStatus, RegisteredAgent, Session, ToolCall
 from tests import builders, driving, sample_agents
 from tests.driving import KEY, Desk
+from tests.dying import Died
 from tests.pages import text_at
-
-
-class Died(BaseException):
-    """Stands for the death of the worker's process."""
 
 
 def dies() -> str:

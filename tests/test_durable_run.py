@@ -25,6 +25,7 @@ from agentstate.durable.state.encoding import decode, encode_lossy
 from agentstate.journals import MemoryJournal
 from agentstate.journals.store import Store
 from tests import sample_agents
+from tests.dying import Died
 from tests.sample_agents import ASYNC_KINDS, KINDS
 
 pytestmark = pytest.mark.usefixtures("no_effects")
@@ -122,10 +123,6 @@ def test_a_run_in_slices_of_one_step_gives_the_same(kind):
     assert Counter(sample_agents.effects) == plain.effects
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing after it runs, nothing catches it."""
-
-
 class DyingJournal(MemoryJournal):
     """A journal whose process dies at its n-th write: before it is committed, or right after."""
 
@@ -137,11 +134,11 @@ class DyingJournal(MemoryJournal):
         self.writes += 1
         if self.writes == self.dies_at and not self.committed:
             self.store.epoch += 1  # nothing that still runs in this process may write any more
-            raise Killed
+            raise Died
         answer = getattr(MemoryJournal, method)(self, *args, **kwargs)
         if self.writes == self.dies_at:
             self.store.epoch += 1
-            raise Killed
+            raise Died
         return answer
 
     def checkpoint(self, *args: Any, **kwargs: Any) -> Any:
@@ -166,7 +163,7 @@ def killed_at(
     first.dies_at, first.committed = number, committed
     try:
         return False, run(durable, first)
-    except (Killed, LeaseLost):  # a call beside the one that died may be the first to be heard of
+    except (Died, LeaseLost):  # a call beside the one that died may be the first to be heard of
         pass
     outcome = run(durable, MemoryJournal.open(first.store))
     if outcome.result is None and first.store.checkpoints[-1]["kind"] == "end":
@@ -222,7 +219,7 @@ def test_killed_while_tools_run_it_never_runs_one_twice_that_is_not_idempotent()
         try:
             outcome = run(durable, first)
             died = False
-        except (Killed, LeaseLost):
+        except (Died, LeaseLost):
             outcome = run(durable, MemoryJournal.open(first.store))
         while outcome.status == "waiting":
             store = first.store
@@ -250,7 +247,7 @@ def test_generation_kwargs_and_the_choice_of_tools_survive_a_kill(dies_at):
 
     try:
         outcome = run(durable, first)
-    except (Killed, LeaseLost):
+    except (Died, LeaseLost):
         outcome = run(durable, MemoryJournal.open(first.store))
 
     assert first.store.outcome["final_answer"] == plain["last_message"].text

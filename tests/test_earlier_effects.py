@@ -40,6 +40,7 @@ from sessions_app.runtime.journal import OrmJournal
 from tests import driving
 from tests.builders import SYSTEM, branch_of
 from tests.driving import Desk
+from tests.dying import Died
 from tests.sample_agents import effect, effects
 
 pytestmark = pytest.mark.django_db
@@ -69,10 +70,6 @@ def look(claim: Annotated[str, "claim"]) -> str:
     if claim == "slowly":
         happen()
     return f"claim {claim}"
-
-
-class Died(BaseException):
-    """Stands for the death of the worker's process."""
 
 
 # What happens while the model is asked, or while a claim is looked up slowly.

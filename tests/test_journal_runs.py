@@ -25,7 +25,8 @@ from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.journal import OrmJournal
 from tests import sample_agents
 from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter, ValkeyAdapter
-from tests.test_durable_run import Killed, Kind, Run, comparable, kinds
+from tests.dying import Died
+from tests.test_durable_run import Kind, Run, comparable, kinds
 
 T = TypeVar("T")
 
@@ -159,14 +160,14 @@ class DyingConnection(RunConnection):
     def transaction(self) -> Iterator[None]:
         with self.lock:
             dies = self.death.comes()
-            with suppress(Killed), super().transaction():
+            with suppress(Died), super().transaction():
                 yield
                 if dies and not self.death.committed:
-                    raise Killed
+                    raise Died
             if dies:
                 with super().transaction():
                     self.death.adapter.fence()  # what still runs in this process may write no more
-                raise Killed
+                raise Died
 
     def whole_commit(self, commit: Callable[[], T]) -> T:
         with self.transaction():
@@ -193,7 +194,7 @@ def dying_journal(adapter: Adapter, death: Death, say: str = "hi") -> Journal:
             store._file.write(b'{"op": "rep')  # torn in the middle
         if dies:
             adapter.fence()
-            raise Killed
+            raise Died
 
     store.write = dying  # type: ignore[method-assign]
     return opened
@@ -204,7 +205,7 @@ def dies(durable: WrappedAgent, adapter: Adapter, number: int, committed: bool, 
     death = Death(adapter, number, committed)
     try:
         run(durable, dying_journal(adapter, death))
-    except (Killed, LeaseLost):  # a call beside the one that died may be the first to be heard of
+    except (Died, LeaseLost):  # a call beside the one that died may be the first to be heard of
         return True
     finally:
         if isinstance(adapter, MemoryAdapter):
@@ -280,7 +281,7 @@ def test_a_session_that_lost_its_worker_says_so_and_ends() -> None:
     """End to end: the lease expires, the sweep finds the session, another worker takes it over."""
     adapter = OrmAdapter({})
     durable = Kind(sample_agents.long_run, {}).durable()
-    with pytest.raises(Killed):
+    with pytest.raises(Died):
         run(durable, dying_journal(adapter, Death(adapter, 6, committed=True)))
     assert adapter.fresh().status == Status.RUNNING
     assert run(durable, adapter.open()).status == "idle"

@@ -40,6 +40,7 @@ from agentstate.journals.valkey import ValkeySessions
 from agentstate.library.places import place_of
 from tests import sample_agents
 from tests.driving import unregister
+from tests.dying import Died
 from tests.sample_agents import effects
 from tests.test_durable_run import comparable, plainly
 from tools import processes
@@ -47,10 +48,6 @@ from tools import processes
 KEY = "front-door"
 REAL_WRITE = FileStore.write
 IDEMPOTENT = {"fast": ToolPolicy(idempotent=True)}
-
-
-class Died(BaseException):
-    """Stands for SIGKILL."""
 
 
 @pytest.fixture(autouse=True)
@@ -248,7 +245,7 @@ def test_a_message_that_was_asked_and_not_begun_is_discarded_with_what_came_afte
     assert talk(journal).run("two", key="two").text == "one, two (None)"
 
 
-# Killed and run again
+# Died and run again
 
 
 def killed_at_each_write(

@@ -26,6 +26,7 @@ from agentstate.journals.store import Store
 from agentstate.journals.valkey import ValkeySessions, ValkeyStore
 from tests import sample_agents
 from tests.driving import unregister
+from tests.dying import Died
 
 KEY = "remembering"
 TEXTS = ["She wants e-mails, no calls.", "Her car is a blue Polo.", "She pays each invoice in time."]
@@ -44,10 +45,6 @@ class Topics:
         contact = float(sum(word in lower for word in ("mail", "call", "reach", "phone")))
         cars = float(sum(word in lower for word in ("car", "polo", "vehicle")))
         return {"embedding": [contact, cars]}
-
-
-class Died(BaseException):
-    """Stands for SIGKILL."""
 
 
 @pytest.fixture(autouse=True)

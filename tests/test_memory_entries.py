@@ -19,15 +19,12 @@ from sessions_app.desk.pages.session import consequences, discarded, memory_entr
 from sessions_app.models import Checkpoint, Event, MemoryEntry, Message, Session, ToolCall
 from sessions_app.runtime.long_term import OrmMemory
 from tests import builders, driving, sample_agents
+from tests.dying import Died
 from tests.test_long_term_memory import Topics
 
 pytestmark = pytest.mark.django_db
 
 MAIL = "She wants e-mails, no calls."
-
-
-class Died(BaseException):
-    """Stands for SIGKILL."""
 
 
 @pytest.fixture

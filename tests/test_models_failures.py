@@ -17,6 +17,7 @@ from sessions_app.models import Phase, Session, Status, WaitingFor
 from tests import driving, sample_agents
 from tests.builders import SYSTEM
 from tests.driving import Desk
+from tests.dying import Died
 
 pytestmark = pytest.mark.django_db
 
@@ -268,19 +269,15 @@ def test_a_tool_that_ended_is_progress_too(desk: Desk) -> None:
     # Two workers were lost in the tool before this one.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sessions_app.runtime.journal.OrmJournal.finish_call", _lost)
-        with pytest.raises(_Lost):
+        with pytest.raises(Died):
             desk.drive(session)
     Session.objects.filter(pk=session.pk).update(attempt=2, lease_expires_at=timezone.now() - timedelta(1))
     assert desk.drive(session) == "queued"
     assert "attempt 1 of 3" in desk.fresh(session).why
 
 
-class _Lost(BaseException):
-    """The power went."""
-
-
 def _lost(*args: Any, **kwargs: Any) -> Any:
-    raise _Lost
+    raise Died
 
 
 def test_a_pause_that_was_asked_for_comes_before_the_next_try(desk: Desk) -> None:

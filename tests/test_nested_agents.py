@@ -21,6 +21,7 @@ from agentstate.journals import MemoryJournal
 from sessions_app.models import RegisteredAgent
 from tests import builders
 from tests.driving import Desk
+from tests.dying import Died
 from tests.pages import text_at
 from tests.sample_agents import effect, effects, fast, scripted
 
@@ -28,10 +29,6 @@ pytestmark = pytest.mark.usefixtures("no_effects", "own_registry")
 
 APPROVED = {"pay": ToolPolicy(approval=True)}
 COVERED = {"helper": ToolPolicy(approval=True)}
-
-
-class Died(BaseException):
-    """Stands for the death of the process."""
 
 
 @tool

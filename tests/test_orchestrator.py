@@ -6,13 +6,10 @@ from pathlib import Path
 import pytest
 
 from agentstate.domain import AgentPhase, AgentState, ToolCall, load_checkpoint, save_checkpoint
+from tests.dying import Died
 
 STEP_LIMIT = 20
 AT_REST = (AgentPhase.DONE, AgentPhase.ERROR)
-
-
-class Died(BaseException):
-    """Stands for the death of the process."""
 
 
 def look_up(state: AgentState) -> AgentState:

@@ -15,8 +15,9 @@ from agentstate.durable.agent import make_durable
 from agentstate.durable.port import LeaseLost
 from agentstate.durable.run import Options, run
 from agentstate.journals import MemoryJournal
+from tests.dying import Died
 from tests.sample_agents import effect, effects, fast, scripted
-from tests.test_durable_run import DyingJournal, Killed, comparable
+from tests.test_durable_run import DyingJournal, comparable
 
 pytestmark = pytest.mark.usefixtures("no_effects")
 
@@ -136,7 +137,7 @@ def test_what_follows_the_loop_is_part_of_the_turn_also_after_a_kill_at_any_writ
         died = False
         try:
             run(make_durable(signing(), policies=IDEMPOTENT), first)
-        except (Killed, LeaseLost):
+        except (Died, LeaseLost):
             died = True
             run(make_durable(signing(), policies=IDEMPOTENT), MemoryJournal.open(first.store))
         on_record = DurableAgent(signing(), MemoryJournal.open(first.store), policies=IDEMPOTENT).resume()

@@ -22,6 +22,7 @@ from tests import sample_agents
 from tests.builders import SYSTEM
 from tests.driving import Desk
 from tests.driving import desk as driving
+from tests.dying import Died
 from tests.sample_agents import count, fast, fetch, note, refund, scripted, slow
 
 pytestmark = pytest.mark.usefixtures("no_effects")
@@ -31,10 +32,6 @@ FETCH, NOTE = ToolCall("fetch", {"q": "d"}, id="c3"), ToolCall("note", {"text": 
 REFUND, UNKNOWN = ToolCall("refund", {"order": "7", "amount": 5}, id="c5"), ToolCall("missing", {}, id="c6")
 Shared = State
 NOTES = {"docs": {"type": list}, "notes": {"type": list}}
-
-
-class Died(BaseException):
-    """The process has died."""
 
 
 class CountingJournal(MemoryJournal):

@@ -22,8 +22,9 @@ from agentstate.durable.run import run, run_async
 from agentstate.journals import FileJournal, MemoryJournal
 from sessions_app.models import CallStatus, Phase, Status
 from tests.driving import Desk
+from tests.dying import Died
 from tests.sample_agents import effect, effects, scripted
-from tests.test_durable_run import DyingJournal, Killed, comparable
+from tests.test_durable_run import DyingJournal, comparable
 
 pytestmark = pytest.mark.usefixtures("no_effects")
 
@@ -124,7 +125,7 @@ def test_killed_at_any_write_it_gives_what_the_plain_agent_gives_and_stores_no_s
         died = False
         try:
             outcome = run(durable, journal)
-        except (Killed, LeaseLost):
+        except (Died, LeaseLost):
             died = True
             outcome = run(durable, MemoryJournal.open(journal.store))
         if outcome.result is not None:  # else it died when all was done

@@ -22,6 +22,7 @@ from agentstate.durable.run import Options, run, run_async
 from agentstate.journals import FileJournal, MemoryJournal
 from agentstate.journals.file import FileStore
 from tests import sample_agents
+from tests.dying import Died
 from tests.sample_agents import effects
 from tests.test_durable_run import comparable
 
@@ -308,10 +309,6 @@ def test_inputs_of_a_journal_that_no_run_has_are_refused() -> None:
         MemoryJournal.open(say="Hi", inputs={"stat": {}})
     with pytest.raises(TypeError, match="by a list of their names"):
         MemoryJournal.open(say="Hi", inputs={"tools": [look_up]})
-
-
-class Died(BaseException):
-    """Stands for SIGKILL."""
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from sessions_app import actions, tasks
 from sessions_app.models import Checkpoint, Message, ReusableReply, Session
 from sessions_app.runtime.journal import OrmJournal
 from tests import builders, driving, sample_agents
+from tests.dying import Died
 
 pytestmark = pytest.mark.django_db
 
@@ -40,10 +41,6 @@ class Topics:
         weather = float("hail" in lower or "storm" in lower)
         money = float("deductible" in lower)
         return {"embedding": [weather, money, float(not weather and not money)]}
-
-
-class Died(BaseException):
-    """Stands for SIGKILL."""
 
 
 @pytest.fixture

@@ -16,13 +16,10 @@ from agentstate import ToolPolicy
 from agentstate.durable.agent import make_durable
 from agentstate.durable.run import run
 from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter
+from tests.dying import Died
 
 ADAPTERS = ["memory", "file", pytest.param("orm", marks=pytest.mark.django_db)]
 INPUTS = {"state": {"basket": "apples"}}
-
-
-class Died(BaseException):
-    """Stands for SIGKILL."""
 
 
 @pytest.fixture(params=ADAPTERS)

@@ -28,8 +28,9 @@ from agentstate.durable.definition import fingerprint
 from agentstate.durable.run import run
 from agentstate.durable.state.encoding import decode, encode
 from agentstate.journals import MemoryJournal
+from tests.dying import Died
 from tests.sample_agents import scripted
-from tests.test_durable_run import DyingJournal, Killed, comparable, killed_at
+from tests.test_durable_run import DyingJournal, comparable, killed_at
 
 pytestmark = pytest.mark.usefixtures("no_effects")
 
@@ -176,7 +177,7 @@ def test_a_handler_is_called_once_also_where_its_call_is_replayed() -> None:
     journal = DyingJournal.open(say="hi")
     assert isinstance(journal, DyingJournal)
     journal.dies_at, journal.committed = 4, True  # the end of the call
-    with pytest.raises(Killed):
+    with pytest.raises(Died):
         run(durable, journal)
     assert run(durable, MemoryJournal.open(journal.store)).status == "idle"
     assert seen == [ORDER]

@@ -32,13 +32,10 @@ from sessions_app.runtime.worker import drive
 from tests import builders, sample_agents
 from tests.builders import SYSTEM
 from tests.driving import Desk
+from tests.dying import Died
 from tests.sample_agents import effect, effects, scripted
 
 pytestmark = pytest.mark.django_db
-
-
-class Died(BaseException):
-    """Stands for the death of the worker's process."""
 
 
 def dying_once(then: Callable[[], Any] = lambda: "paid") -> Callable[[], Any]:

@@ -11,6 +11,7 @@ from haystack.dataclasses import ChatMessage, ChatRole
 from agentstate.durable import run_context, streaming
 from agentstate.durable.call_ids import is_usable_id, new_call_id
 from agentstate.durable.failures import GarbledReply, ModelFailed
+from agentstate.durable.interruptions import contained, raised_by
 from agentstate.durable.prompt_start import may_start_with_reply
 from agentstate.durable.records import CommittedReply, NewCall, NewReply, ReplyRecord
 from agentstate.durable.run_context import RunContext
@@ -78,7 +79,7 @@ class ReplayChatGenerator:
             return result
         replies = complete(
             self._replies(run, messages, options, awaited=False),
-            lambda shown: self.chat_generator.run(messages=messages, **shown),
+            lambda shown: self._ask(messages, shown),
         )
         return {"replies": replies}
 
@@ -103,12 +104,18 @@ class ReplayChatGenerator:
         )
         return {"replies": replies}
 
+    def _ask(self, messages: list[ChatMessage], options: dict[str, Any]) -> dict[str, Any]:
+        with contained():
+            result: dict[str, Any] = self.chat_generator.run(messages=messages, **options)
+        return result
+
     async def _ask_async(self, messages: list[ChatMessage], options: dict[str, Any]) -> dict[str, Any]:
         """As Haystack does: a generator without `run_async` runs in a thread."""
-        if self._is_awaitable:
-            result: dict[str, Any] = await self.chat_generator.run_async(messages=messages, **options)
-        else:
-            result = await asyncio.to_thread(self.chat_generator.run, messages=messages, **options)
+        with contained():
+            if self._is_awaitable:
+                result: dict[str, Any] = await self.chat_generator.run_async(messages=messages, **options)
+            else:
+                result = await asyncio.to_thread(self.chat_generator.run, messages=messages, **options)
         return result
 
     @property
@@ -225,7 +232,7 @@ class ReplayChatGenerator:
         except Exception as error:
             if self.name != AGENT_GENERATOR:
                 raise  # a hook's generator: the hook decides what its failure means
-            raise ModelFailed(self.name, seq, error, started, run.now()) from error
+            raise ModelFailed(self.name, seq, raised_by(error), started, run.now()) from error
         encoded = [_with_call_ids(reply) for reply in replies]
         return [reply for reply, _ in encoded], [body for _, body in encoded]
 

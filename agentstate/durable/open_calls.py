@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
+from agentstate.durable.interruptions import Interruption
 
-class RunIsOver(BaseException):
-    """A call must not start, since its run is ending. A BaseException, so that no message is made of it."""
+
+class RunIsOver(Interruption):
+    """A call must not start, since its run is ending."""
 
 
 class OpenCalls:

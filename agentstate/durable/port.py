@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from agentstate.durable.interruptions import Interruption
 from agentstate.durable.policy import EffectScope
 from agentstate.durable.records import (
     CallEnd,
@@ -29,11 +30,11 @@ from agentstate.durable.run_end import RunEnd
 Json = Any
 
 
-class LeaseLost(BaseException):
-    """Another worker has the session now. A BaseException, since Haystack turns exceptions of tools into messages."""
+class LeaseLost(Interruption):
+    """Another worker has the session now."""
 
 
-class JournalUnavailable(BaseException):
+class JournalUnavailable(Interruption):
     """The journal cannot be reached. The run stops where it is; the session resumes when its lease has expired."""
 
 

@@ -25,6 +25,7 @@ from agentstate.durable.call_ends import record_unseen_failure
 from agentstate.durable.definition import tool_items
 from agentstate.durable.failures import ModelFailed, describe, retry_delay
 from agentstate.durable.guards import BOUNDARY
+from agentstate.durable.interruptions import contained, raised_by
 from agentstate.durable.own_answers import has_own_run, record_answer
 from agentstate.durable.port import Journal
 from agentstate.durable.progress import Clock
@@ -47,6 +48,7 @@ from agentstate.durable.state.chat_messages import BYTES_OF_MESSAGE, as_message
 from agentstate.durable.state.conversation import Context
 from agentstate.durable.state.encoding import clean_text, decode
 from agentstate.durable.steps import JournalThread, Rule, complete, complete_async
+from agentstate.durable.tracebacks import places_of
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +113,7 @@ def run(durable: WrappedAgent, journal: Journal, options: Options | None = None)
         raise AsyncOnly(durable.key, durable.async_only)
 
     def answer(start: _Start) -> dict[str, Any]:
-        with _current(start.context):
+        with contained(), _current(start.context):
             return durable.agent.run(**start.arguments)
 
     return complete(_run(durable, journal, options or Options()), answer)
@@ -134,7 +136,7 @@ async def run_async(
     thread = journal_thread or JournalThread()
 
     async def answer(start: _Start) -> dict[str, Any]:
-        with _current(start.context):
+        with contained(), _current(start.context):
             try:
                 return await durable.agent.run_async(**start.arguments)
             except BaseException:
@@ -219,11 +221,12 @@ def _read_and_run(
     except ModelFailed as failure:
         return _end_run(context, _end_after_model_failure(context, failure, options))
     except Exception as error:
+        logger.error("A run of the agent %s failed: %s", durable.key, places_of(raised_by(error)))
         position = context.position_of_failure(error)
         told = record_unseen_failure(context, position)
         context.to(AgentPhase.ERROR)
         failed = Failed(
-            clean_text(describe(error)) if told is None else told,
+            clean_text(describe(raised_by(error))) if told is None else told,
             tool_call=position,
             asks_again=isinstance(error, ToolNotFoundException) and context.no_call_started,
         )

@@ -17,6 +17,7 @@ from agentstate.domain.phases import AgentPhase
 from agentstate.durable import found_tools
 from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import ToolCache
+from agentstate.durable.interruptions import Interruption
 from agentstate.durable.open_calls import NoOpenCalls, OpenCalls
 from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy, fingerprint
 from agentstate.durable.port import Journal
@@ -53,8 +54,8 @@ def current() -> "RunContext | None":
     return current_run.get()
 
 
-class Suspended(BaseException):
-    """The run ends before the step does. A BaseException: Haystack turns a tool's exceptions into messages."""
+class Suspended(Interruption):
+    """The run ends before the step does."""
 
     def __init__(self, end: RunEnd) -> None:
         super().__init__(end.reason)

@@ -14,9 +14,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from agentstate.durable.interruptions import Interruption, contained
 
-class TimedOut(BaseException):
-    """The tool has not ended in its time. No tool catches it with its own exceptions."""
+
+class TimedOut(Interruption):
+    """The tool has not ended in its time."""
 
 
 def call(
@@ -30,11 +32,13 @@ def call(
 
     :param thread_done: Called at the end of a thread of its own.
     :raises TimedOut: if the tool has not ended by then.
+    :raises NotAnException: see `contained`.
     """
-    if seconds is not None:
-        return _call_with_timeout(seconds, invoke, kwargs, thread_done)
-    with _in_this_process(), _without_its_event_loop():
-        return invoke(**kwargs)
+    with contained():
+        if seconds is not None:
+            return _call_with_timeout(seconds, invoke, kwargs, thread_done)
+        with _in_this_process(), _without_its_event_loop():
+            return invoke(**kwargs)
 
 
 async def call_async(
@@ -43,8 +47,9 @@ async def call_async(
     """Await the tool, and cancel it after so many seconds.
 
     :raises TimedOut: if that has ended the tool.
+    :raises NotAnException: see `contained`.
     """
-    with _in_this_process():
+    with contained(), _in_this_process():
         if seconds is None:
             return await invoke(**kwargs)
         limit = asyncio.timeout(seconds)

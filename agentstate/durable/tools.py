@@ -18,6 +18,7 @@ from agentstate.durable import doubts, effects, run_context, tool_function, tool
 from agentstate.durable.cache import cache_key
 from agentstate.durable.call_ends import record_end
 from agentstate.durable.idempotency import current_key
+from agentstate.durable.interruptions import NotAnException
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.port import EffectElsewhere
 from agentstate.durable.records import CallEnd, CallRecord
@@ -159,11 +160,12 @@ def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str,
     run.journal.check_claim()
     try:
         result = yield policy.timeout
-    except (ToolInvocationError, SystemExit) as raised:
+    except (ToolInvocationError, NotAnException) as raised:
         error = _as_error_of(tool, raised)
         changes = _state_changes(run, state, before)
-        text = clean_text(str(error))
-        end = CallEnd(CallState.FAILED, run.now(), error=text, state=changes, lossy=bool(stand_ins(changes)))
+        end = CallEnd(
+            CallState.FAILED, run.now(), error=str(error), state=changes, lossy=bool(stand_ins(changes))
+        )
         record_end(run, record, tool, end, started)
         raise error from raised.__cause__
     except tool_function.TimedOut:
@@ -206,24 +208,26 @@ def _begin(run: RunContext, record: CallRecord, policy: ToolPolicy, started: dat
     return run.update_call(record, status=CallState.STARTED, attempt=record.attempt + 1)
 
 
-def _as_error_of(tool: Tool, raised: ToolInvocationError | SystemExit) -> ToolInvocationError:
-    """What the tool raised. `SystemExit`, as a command line's parser raises it, must not end the worker."""
-    if isinstance(raised, ToolInvocationError):
-        return raised
-    text = f"Tool `{tool.name}` failed: SystemExit: {raised}"
-    return ToolInvocationError(text, tool_name=tool.name)
+def _as_error_of(tool: Tool, raised: ToolInvocationError | NotAnException) -> ToolInvocationError:
+    """What the tool raised, with a text that is the same in this process and in another one."""
+    if isinstance(raised, NotAnException):
+        return ToolInvocationError(clean_text(f"Tool `{tool.name}` failed: {raised}"), tool_name=tool.name)
+    text = str(raised)
+    return raised if clean_text(text) == text else ToolInvocationError(clean_text(text), tool_name=tool.name)
 
 
 def _end_late(
     run: RunContext, record: CallRecord, tool: Tool, policy: ToolPolicy, started: datetime
 ) -> NoReturn:
-    """End a call that took too long: it has failed if its tool is idempotent, else it is in doubt.
+    """End a call that took too long. It has failed if its tool is idempotent and has no effect, else it is in doubt.
+
+    The model may repeat a call that has failed, with another key than that of the one which may still take effect.
 
     :raises ToolInvocationError: if it has failed.
     :raises Suspended: if it is in doubt.
     """
     late = f"{tool.name} {LATE} {policy.timeout:g} second{'' if policy.timeout == 1 else 's'}."
-    if policy.idempotent:
+    if policy.effect_scope is None:
         record_end(run, record, tool, CallEnd(CallState.FAILED, run.now(), error=late), started)
         raise ToolInvocationError(late, tool_name=tool.name) from None
     with run.lock:

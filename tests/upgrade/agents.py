@@ -27,6 +27,7 @@ from haystack.hooks.compaction import CompactionHook, SlidingWindowCompactor, Su
 from haystack.tools import tool
 
 from agentstate import ToolPolicy, agent
+from agentstate.durable.interruptions import Interruption
 
 WORKS, CUT, SUMMED, HOOKED = "stored-works", "stored-cut", "stored-summed", "stored-hooked"
 CHANGED, GONE, BROKEN = "stored-changed", "stored-gone", "stored-broken"
@@ -36,7 +37,7 @@ HOUR = 3600.0
 QUERIES = 7
 
 
-class Killed(BaseException):
+class Killed(Interruption):
     """Stands for SIGKILL: nothing of the run comes after it."""
 
 

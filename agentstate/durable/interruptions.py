@@ -1,0 +1,60 @@
+"""What is raised through the user's code and Haystack without being an `Exception`: by the engine, and by that code.
+
+Haystack turns the exceptions of a tool into a message for the model, so the engine ends a run by `Interruption`s. The
+user's code may raise a `BaseException` too: a command line's parser `SystemExit`, `asyncio` a `CancelledError`, an
+extension in Rust its `PanicException`. It would pass everything that records how a call or a run has ended, and take
+with it the thread or the process that serves other sessions. `contained` makes an ordinary exception of it.
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from agentstate.durable.failures import describe
+
+
+class Interruption(BaseException):
+    """The engine's own: it ends a call or a run from the inside."""
+
+
+class NotAnException(Exception):
+    """The user's code raised what is no `Exception`: the `__cause__`. The text is its type with its message."""
+
+
+def raised_by(error: Exception) -> BaseException:
+    """What the user's code raised."""
+    return error.__cause__ or error if isinstance(error, NotAnException) else error
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Around code of the user's.
+
+    A person's Ctrl+C passes, which Python raises in the main thread; so does the cancellation of the task that runs the
+    code, and what closes its coroutine.
+
+    :raises NotAnException: in the place of anything else that is no `Exception`.
+    """
+    try:
+        yield
+    except (Exception, Interruption, GeneratorExit):
+        raise
+    except BaseException as error:
+        if _is_for_the_caller(error):
+            raise
+        raise NotAnException(describe(error)) from error
+
+
+def _is_for_the_caller(error: BaseException) -> bool:
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is threading.main_thread()
+    return isinstance(error, asyncio.CancelledError) and _is_being_cancelled()
+
+
+def _is_being_cancelled() -> bool:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # a thread without an event loop
+        return False
+    return task is not None and task.cancelling() > 0
