@@ -3,9 +3,9 @@
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Annotated, Any
 
 import pytest
@@ -802,10 +802,13 @@ def test_two_sessions_of_a_line_never_start_at_the_same_time(
     for each in sessions:
         desk.say(each, "Hello")
     inner: Callable[..., EarlierEffects | None] = history_effects.earlier_effects
+    both_looked = threading.Barrier(2)
 
     def slow(*arguments: Any, **how: Any) -> EarlierEffects | None:
         earlier = inner(*arguments, **how)
-        time.sleep(0.3)  # both look before either starts, unless one waits for the other
+        # Both look before either starts, unless one waits for the other.
+        with suppress(threading.BrokenBarrierError):
+            both_looked.wait(0.3)
         return earlier
 
     monkeypatch.setattr(history_effects, "earlier_effects", slow)
