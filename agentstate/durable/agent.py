@@ -83,6 +83,7 @@ class Description:
     :param tools_pending: A toolset lists its tools only once it is warmed up.
     :param parts: See `agentstate.durable.description.definition_parts`; for `inputs`, `run_inputs`.
     :param options: How workers run it: see `run_options`.
+    :param policies: Those that hold for its tools, also for tools that a toolset lists later.
     """
 
     definition: str = ""
@@ -92,6 +93,7 @@ class Description:
     inputs: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
+    policies: Policies = field(default_factory=dict)
     problem: str = ""
 
 
@@ -139,6 +141,7 @@ def describe(registration: Registration) -> Description:
             inputs=run_inputs(durable.agent),
             options=run_options(durable),
             parts=definition_parts(durable.agent),
+            policies=durable.policies,
         )
     except AgentBuildFailed as error:
         return Description(problem=clean_text(str(error)))

@@ -12,7 +12,8 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -185,7 +186,8 @@ class Registry:
 
 
 registry = Registry()
-_registration_of: WeakKeyDictionary[object, Registration] = WeakKeyDictionary()
+# The registrations whose factories an agent went through, from the one that built it to the outermost.
+_registrations_of: WeakKeyDictionary[object, tuple[Registration, ...]] = WeakKeyDictionary()
 
 
 def agent(
@@ -205,6 +207,10 @@ def agent(
     The factory takes no arguments and returns a Haystack `Agent`. It is called once per worker process, when
     the first session needs it. `policies` are those of its tools, by the tool's name. Workers run it by
     its `run_async` if that is given, or if it has parts that are async only.
+
+    A factory may return what another registered factory returned. The policies and breakpoints of that registration
+    then hold too; for a tool that both name, the policy given here replaces the other one as a whole. All else is as
+    given here.
 
     :param embedder: Makes the Haystack text embedder by which the agent's long-term memory and its sessions are
         compared by meaning; without one they are compared by words. Called in workers only.
@@ -232,7 +238,9 @@ def agent(
         def build(*args: Any, **kwargs: Any) -> Any:
             built = factory(*args, **kwargs)
             with suppress(TypeError):  # no weak reference, so no agent: `build` of the worker says what it is
-                _registration_of[built] = registration
+                # A factory that keeps its agent returns it again after outer factories have added theirs.
+                inner = takewhile(lambda other: other.key != key, _registrations_of.get(built, ()))
+                _registrations_of[built] = (*inner, registration)
             return built
 
         registration = Registration(
@@ -254,11 +262,22 @@ def agent(
 
 
 def registration_of(agent: object) -> Registration | None:
-    """The registration whose factory built this agent: its policies hold wherever the agent runs."""
+    """The registration whose factory built this agent: its policies hold wherever the agent runs.
+
+    It includes the policies and breakpoints of the registrations whose factories it got the agent from.
+    """
     try:
-        return _registration_of.get(agent)
+        registrations = _registrations_of.get(agent, ())
     except TypeError:  # not hashable, or no weak reference
         return None
+    if len(registrations) < 2:
+        return registrations[0] if registrations else None
+    policies: dict[str, ToolPolicy] = {}
+    breakpoints: list[Breakpoint] = []
+    for registration in registrations:
+        policies |= registration.policies
+        breakpoints += [each for each in registration.breakpoints if each not in breakpoints]
+    return replace(registrations[-1], policies=policies, breakpoints=tuple(breakpoints))
 
 
 def _origin(registration: Registration) -> str:

@@ -44,7 +44,8 @@ Record = dict[str, Any]
 class DurableAgent:
     """An agent in one session, which outlives its processes.
 
-    :param agent: Any Haystack agent. One that a registered factory built brings the policies of its registration.
+    :param agent: Any Haystack agent. One that a registered factory built brings the policies of its registration, but
+        a copy of it (`Agent.clone`) does not.
     :param journal: Where the session is kept: the path of a file, or a journal.
     :param policies: By tool; they add to those of the registration.
     :param cache: For tools with a `cache_ttl`; without one that of the journal; in memory or in a file it lives

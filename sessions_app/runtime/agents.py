@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from agentstate.durable.policy import DEFAULT
 from agentstate.durable.registry import AgentError, AgentModuleMissing, Registration, registry
 from sessions_app.models import AgentDefinition, RegisteredAgent, Session, policies_of
 
@@ -145,7 +146,10 @@ def _row(
         listed = [tool for tool in published.tools if tool["name"] not in names]
         tools = [
             *tools,
-            *({**tool, "policy": registration.policy(tool["name"]).to_dict()} for tool in listed),
+            *(
+                {**tool, "policy": description.policies.get(tool["name"], DEFAULT).to_dict()}
+                for tool in listed
+            ),
         ]
         pending = not listed
     return RegisteredAgent(
