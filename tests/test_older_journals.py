@@ -31,12 +31,16 @@ def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FileJour
 
 
 def resumed(build: Callable[[], Agent], journal: FileJournal, **policies: ToolPolicy) -> list[str]:
-    """Run the session to its end; returns what the model and the tools did."""
+    """Run the session to its end, also where it waits first; returns what the model and the tools did."""
     durable = make_durable(build(), policies=policies)
     durable.agent.tool_concurrency_limit = (
         1  # calls of one step one after the other, so that their order is known
     )
     outcome = run(durable, journal)
+    if journal.store.last_end.get("waiting_for") == "changed":
+        # These agents cannot be serialised as a whole, and earlier versions noticed less of what they are.
+        journal.resume()
+        outcome = run(durable, journal.next_epoch())
     assert outcome.status == "idle", outcome.why
     return list(effects)
 
@@ -68,7 +72,7 @@ def test_the_reply_to_a_side_call_is_replayed(journal: FileJournal) -> None:
 def test_a_run_that_yielded_reads_the_unread_message(journal: FileJournal) -> None:
     assert journal.store.status == "queued"
     resumed(lambda: sample_agents.long_run(2), journal)
-    checkpoint = journal.load().checkpoint
+    checkpoint = journal.next_epoch().load().checkpoint
     assert checkpoint is not None
     users = [m.body["content"][0]["text"] for m in checkpoint.context if m.body["role"] == "user"]
     assert users == ["hi", "one more thing"]

@@ -54,6 +54,7 @@ from agentstate.durable.streaming import takes_callback
 class WrappedAgent:
     """An agent wrapped for durable runs. It holds no data of a run, so one serves any number of runs at once.
 
+    :param original: The agent that was given, of which the definition is.
     :param definition: The fingerprint of the agent's definition.
     :param has_own_key: `key` stands for this agent, being given or that of its registration, and not for any agent.
     :param may_defer_checkpoints: The checkpoint of a step may be committed together with the model's reply, since
@@ -64,6 +65,7 @@ class WrappedAgent:
     """
 
     agent: Agent
+    original: Agent
     key: str
     policies: Policies
     definition: str
@@ -140,7 +142,7 @@ def describe(registration: Registration) -> Description:
             tools_pending=lists_tools_later(durable.agent),
             inputs=run_inputs(durable.agent),
             options=run_options(durable),
-            parts=definition_parts(durable.agent),
+            parts=definition_parts(durable.original),
             policies=durable.policies,
         )
     except AgentBuildFailed as error:
@@ -205,6 +207,7 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
     wrapped.to_dict = agent.to_dict  # type: ignore[method-assign]
     return WrappedAgent(
         agent=wrapped,
+        original=agent,
         key=key,
         policies=policies,
         definition=definition,

@@ -19,6 +19,7 @@ from haystack.tools import SkillToolset, Tool, Toolset
 from pydantic import TypeAdapter
 
 from agentstate.durable import long_term_tools, memory
+from agentstate.durable.described import described, is_lazy
 from agentstate.durable.found_tools import search_tool_name
 from agentstate.durable.model import ReplayChatGenerator
 from agentstate.durable.policy import ToolPolicy
@@ -35,52 +36,27 @@ _TEMPORARY_PATH = re.compile(
 
 
 def fingerprint(agent: Agent) -> str:
-    """SHA-256 over the agent's definition: its `to_dict`, or, where that fails, the parts of it that have a text.
+    """SHA-256 over the agent's definition: its `to_dict`, or, where that fails, what can be described of its parts.
 
     It is the same in every process, before and after the agent is warmed up. What differs from process to process is
     left out: addresses in memory, paths of temporary files, and the tools that a toolset finds when it is warmed up.
     """
+    return sha256(definition_text(agent).encode()).hexdigest()
+
+
+def definition_text(agent: Agent) -> str:
+    """The definition of which the fingerprint is taken, as JSON."""
     try:
-        text = canonical_text(agent.to_dict())
-    except Exception:
-        definition = {
-            "generator": f"{type(agent.chat_generator).__module__}.{type(agent.chat_generator).__qualname__}",
-            "model": model_name(agent),
-            "prompts": [agent.system_prompt, agent.user_prompt],
-            "exit_conditions": agent.exit_conditions,
-            "max_agent_steps": agent.max_agent_steps,
-            "state": sorted(agent.state_schema),
-            "tools": [part for item in tool_items(agent) for part in _tool_parts(item)],
-            "hooks": {
-                point: [type(hook).__qualname__ for hook in hooks] for point, hooks in agent.hooks.items()
-            },
-        }
-        text = canonical_text(definition)
-    return sha256(text.encode()).hexdigest()
-
-
-def _tool_parts(item: Tool | Toolset) -> Iterator[Any]:
-    if isinstance(item, Toolset) and _is_lazy(type(item)):
-        yield generate_qualified_class_name(type(item))
-        return
-    for tool in item.get_selectable_tools() if isinstance(item, Toolset) else [item]:
-        yield [tool.name, tool.description, tool.parameters]
-
-
-def _is_lazy(toolset: type[Toolset]) -> bool:
-    """Whether toolsets of the class find tools when they are warmed up or iterated."""
-    return (
-        any(hasattr(toolset, name) for name in ("warm_up", "warm_up_async"))
-        or toolset.__iter__ is not Toolset.__iter__
-        or toolset.get_selectable_tools is not Toolset.get_selectable_tools
-    )
+        return canonical_text(agent.to_dict())
+    except Exception:  # a part cannot be serialised, such as a closure
+        return canonical_text(described(agent))
 
 
 def canonical_text(definition: Any) -> str:
     listing_found_tools = {
         generate_qualified_class_name(kind)
         for kind in _subclasses(Toolset)
-        if _is_lazy(kind) and kind.to_dict is Toolset.to_dict
+        if is_lazy(kind) and kind.to_dict is Toolset.to_dict
     }
 
     def canonical(value: Any) -> Any:

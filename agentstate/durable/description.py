@@ -16,11 +16,13 @@ from pydantic import TypeAdapter
 
 from agentstate.durable.definition import (
     canonical_text,
+    definition_text,
     finds_tools_at_run_time,
     model_name,
     tool_items,
     tools_of,
 )
+from agentstate.durable.described import described
 from agentstate.durable.inputs import required_variables
 from agentstate.durable.state.encoding import encode_lossy
 
@@ -40,19 +42,9 @@ def definition_parts(agent: Agent) -> dict[str, Json]:
     ``tools_pending`` is True where a toolset has not listed its tools yet: more than these may be the agent's.
     """
     try:
-        whole = json.loads(canonical_text(agent.to_dict()))
-        options = dict(whole.get("init_parameters") or {})
-        tools = dict(_by_name(options.pop("tools", None)))
-    except Exception:  # as for the fingerprint: an agent that cannot be written as a whole has parts that can
-        options = {
-            "exit_conditions": agent.exit_conditions,
-            "max_agent_steps": agent.max_agent_steps,
-            "state_schema": sorted(agent.state_schema or {}),
-            "hooks": {
-                point: _hook_names(hooks) for point, hooks in agent.hooks.items() if _hook_names(hooks)
-            },
-        }
-        tools = {}
+        options, tools = _options_and_tools(json.loads(definition_text(agent)))
+    except Exception:  # `to_dict` of a class of the user's own may return anything
+        options, tools = _options_and_tools(json.loads(canonical_text(described(agent))))
     for tool in tools_of(agent):
         tools.setdefault(tool.name, {}).update(description=tool.description, parameters=tool.parameters)
     generator = options.pop("chat_generator", None) or {}
@@ -107,9 +99,9 @@ def lists_tools_later(agent: Agent) -> bool:
     )
 
 
-def _hook_names(hooks: Iterable[Any]) -> list[str]:
-    """Of the user's hooks: those that make the agent durable are no part of its definition."""
-    return [name for hook in hooks if not (name := type(hook).__qualname__).startswith("agentstate.")]
+def _options_and_tools(definition: Json) -> tuple[dict[str, Json], dict[str, dict[str, Json]]]:
+    options = dict(definition.get("init_parameters") or {})
+    return options, dict(_by_name(options.pop("tools", None)))
 
 
 def _by_name(items: Json) -> Iterator[tuple[str, dict[str, Json]]]:
