@@ -11,7 +11,7 @@ from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage
 
 from agentstate import ToolPolicy
-from agentstate.durable.failures import MAX_DELAY, beginning, is_transient, retry_delay
+from agentstate.durable.failures import MAX_DELAY, MAX_RETRY_AFTER, beginning, is_transient, retry_delay
 from sessions_app import actions
 from sessions_app.models import Phase, Session, Status, WaitingFor
 from tests import driving, sample_agents
@@ -58,10 +58,69 @@ class ReadTimeout(Exception):
     pass
 
 
+class ClientError(Exception):
+    """As botocore raises it: its response is a dict."""
+
+    def __init__(self, code: str, status: int, headers: dict[str, str] | None = None) -> None:
+        super().__init__(f"An error occurred ({code}) when calling the Converse operation")
+        metadata = {"HTTPStatusCode": status, "HTTPHeaders": headers or {}}
+        self.response = {"Error": {"Code": code}, "ResponseMetadata": metadata}
+
+
+class APIError(Exception):
+    """As Google's client raises it: ``code`` is the HTTP status, and ``status`` its name."""
+
+    def __init__(self, code: Any, status: Any = "RESOURCE_EXHAUSTED") -> None:
+        super().__init__(f"{code} {status}")
+        self.code, self.status = code, status
+
+
+class ClientResponseError(Exception):
+    """As aiohttp raises it."""
+
+    def __init__(self, status: int, headers: dict[str, str]) -> None:
+        super().__init__(status)
+        self.status, self.headers = status, headers
+
+
+class RateLimitError(Exception):
+    def __init__(self, retry_after: Any = None) -> None:
+        super().__init__("slow down")
+        self.retry_after = retry_after
+
+
+class TooManyRequestsException(Exception):
+    pass
+
+
+class ThrottlingError(Exception):
+    pass
+
+
+class OverloadedError(Exception):
+    pass
+
+
+class ServiceUnavailable(Exception):
+    pass
+
+
 def wrapped(cause: Exception) -> Exception:
     error = RuntimeError("the generator gave up")
     error.__cause__ = cause
     return error
+
+
+def raised_while_handling(other: Exception, error: Exception, *, hides_it: bool = False) -> Exception:
+    try:
+        try:
+            raise other
+        except Exception:
+            if hides_it:
+                raise error from None
+            raise error  # noqa: B904
+    except Exception as raised:
+        return raised
 
 
 TRANSIENT = [
@@ -75,6 +134,18 @@ TRANSIENT = [
     HTTPStatusError(502),
     wrapped(APIStatusError(529)),
     wrapped(TimeoutError()),
+    wrapped(ClientError("ThrottlingException", 429)),
+    ClientError("ThrottlingException", 400),
+    ClientError("InternalServerException", 500),
+    APIError(429),
+    APIError("unavailable", 503),
+    ClientResponseError(503, {}),
+    RateLimitError(),
+    TooManyRequestsException(),
+    ThrottlingError(),
+    OverloadedError(),
+    ServiceUnavailable(),
+    raised_while_handling(TimeoutError(), RuntimeError("no answer")),
 ]
 PERMANENT = [
     APIStatusError(400),
@@ -84,6 +155,11 @@ PERMANENT = [
     ValueError("no such model"),
     wrapped(APIStatusError(401)),
     KeyError("choices"),
+    wrapped(ClientError("ValidationException", 400)),
+    APIError(404),
+    APIError(-32000),
+    APIError("rate_limit_exceeded"),
+    raised_while_handling(TimeoutError("no DNS"), ValueError("The API key is invalid"), hides_it=True),
 ]
 
 
@@ -147,8 +223,22 @@ def test_the_delay_doubles_up_to_a_limit_unless_the_server_says_how_long() -> No
     assert [retry_delay(TimeoutError(), attempt, 2.0) for attempt in (1, 2, 3, 20)] == [2, 4, 8, MAX_DELAY]
     assert retry_delay(APIStatusError(429, {"retry-after": "7"}), 3, 2.0) == 7
     assert retry_delay(wrapped(APIStatusError(429, {"retry-after": "1.5"})), 3, 2.0) == 1.5
-    assert retry_delay(APIStatusError(429, {"retry-after": "99999"}), 1, 2.0) == MAX_DELAY
     assert retry_delay(APIStatusError(429, {"retry-after": "soon"}), 1, 2.0) == 2
+
+
+def test_a_server_that_says_when_is_asked_again_then_up_to_a_day_later() -> None:
+    said = [retry_delay(APIStatusError(429, {"retry-after": after}), 1, 2.0) for after in ("7200", "9" * 400)]
+    assert said == [7200, MAX_RETRY_AFTER]
+    assert (
+        retry_delay(wrapped(ClientError("ThrottlingException", 429, {"Retry-After": "900"})), 1, 2.0) == 900
+    )
+    assert retry_delay(ClientResponseError(429, {"Retry-After": "900"}), 1, 2.0) == 900
+    assert [retry_delay(RateLimitError(after), 1, 2.0) for after in (900, 0.5, None, "soon")] == [
+        900,
+        0.5,
+        2,
+        2,
+    ]
 
 
 def test_a_server_may_name_the_time_of_the_next_try() -> None:
@@ -193,6 +283,16 @@ def test_what_the_server_asks_for_is_the_delay(desk: Desk) -> None:
     session = desk.start()
     desk.drive(session)
     assert 70 < delay(desk.fresh(session)) <= 77
+
+
+def test_a_quota_that_lasts_for_hours_takes_one_attempt(desk: Desk) -> None:
+    desk.agent(failing(APIStatusError(429, {"retry-after": "7200"})))
+    session = desk.start()
+    desk.drive(session)
+    assert 7190 < delay(desk.fresh(session)) <= 7200
+    assert desk.drive(session) == "busy"
+    assert desk.run(desk.due(session)).phase == Phase.DONE
+    assert asked() == 3
 
 
 def test_after_too_many_failures_a_person_is_asked_and_told_why(desk: Desk) -> None:

@@ -1,15 +1,25 @@
-"""Failures of a model: which of them are worth another attempt, and when."""
+"""Failures of a model: which of them are worth another attempt, and when.
+
+They are recognised by what the errors of HTTP and cloud clients have in common, so that none of these has to be
+imported.
+"""
 
 import re
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 RETRY_STATUS = frozenset({408, 409, 425, 429}) | frozenset(range(500, 600))
-# By name, so that no HTTP library has to be imported to recognise its errors.
+# The names of classes of errors, and the codes by which AWS names them (botocore's `ClientError`).
 _TRANSIENT_NAMES = re.compile(
-    r"(Timeout|ConnectionError|ConnectError|ConnectTimeout|ReadError|RemoteProtocolError|APIConnectionError)"
+    r"Timeout|ConnectionError|ConnectError|ReadError|RemoteProtocolError"
+    r"|RateLimitE|TooManyRequests|Throttl|Overloaded|ServiceUnavailable|ModelNotReady"
 )
+# Seconds up to which the delay doubles.
 MAX_DELAY = 300.0
+# Seconds up to which a server is believed that says when to ask again: a day.
+MAX_RETRY_AFTER = 86_400.0
 # Far more than the desk shows, which masks an error before it cuts it off.
 _LONGEST = 100_000
 
@@ -53,12 +63,11 @@ def describe(error: BaseException) -> str:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether it is likely to pass without a change: timeouts, lost connections, 408, 409, 425, 429 and 5xx."""
+    """Whether it is likely to pass without a change: timeouts, lost connections, throttling, and `RETRY_STATUS`."""
     for cause in _chain(error):
-        status = getattr(cause, "status_code", None) or getattr(
-            getattr(cause, "response", None), "status_code", None
-        )
-        if isinstance(status, int):
+        if _TRANSIENT_NAMES.search(_aws_code(cause)):
+            return True
+        if (status := _status(cause)) is not None:
             return status in RETRY_STATUS
         if isinstance(cause, TimeoutError | ConnectionError):
             return True
@@ -70,12 +79,55 @@ def is_transient(error: BaseException) -> bool:
 def retry_delay(error: BaseException, attempt: int, base: float) -> float:
     """Seconds until the next attempt: what the server asks for, else doubling from `base`."""
     for cause in _chain(error):
-        headers = getattr(getattr(cause, "response", None), "headers", None)
-        header = headers.get("retry-after") if headers is not None and hasattr(headers, "get") else None
-        seconds = _seconds(str(header)) if header is not None else None
-        if seconds is not None:
-            return min(max(seconds, 0.0), MAX_DELAY)
+        if (seconds := _retry_after(cause)) is not None:
+            return min(max(seconds, 0.0), MAX_RETRY_AFTER)
     return float(min(base * 2 ** max(0, attempt - 1), MAX_DELAY))
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status of the response that the error is about; None if it has none."""
+    response = getattr(error, "response", None)
+    named = [getattr(error, "status_code", None), getattr(response, "status_code", None)]
+    named.append(_item(response, "ResponseMetadata", "HTTPStatusCode"))
+    # Also an exit code or the number of another protocol may have these names.
+    named += [
+        code
+        for name in ("code", "status")
+        if isinstance(code := getattr(error, name, None), int) and 400 <= code < 600
+    ]
+    return next((status for status in named if isinstance(status, int) and status), None)
+
+
+def _aws_code(error: BaseException) -> str:
+    code = _item(getattr(error, "response", None), "Error", "Code")
+    return code if isinstance(code, str) else ""
+
+
+def _retry_after(error: BaseException) -> float | None:
+    """The seconds after which the server or its client says to ask again; None if neither does."""
+    response = getattr(error, "response", None)
+    headers = (
+        getattr(response, "headers", None),
+        _item(response, "ResponseMetadata", "HTTPHeaders"),
+        getattr(error, "headers", None),
+    )
+    stated = [value for each in headers for value in _values(each, "retry-after")]
+    found = (_seconds(str(value)) for value in [*stated, getattr(error, "retry_after", None)])
+    return next((seconds for seconds in found if seconds is not None), None)
+
+
+def _item(value: Any, *keys: str) -> Any:
+    """What stands in nested mappings under these keys; None if anything else does."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _values(headers: Any, name: str) -> Iterator[Any]:
+    """Those of a header. A plain dict has the names as the server wrote them."""
+    if headers is None or not hasattr(headers, "items"):
+        return
+    yield from (value for key, value in headers.items() if str(key).lower() == name)
 
 
 def _seconds(header: str) -> float | None:
@@ -92,5 +144,7 @@ def _chain(error: BaseException | None) -> list[BaseException]:
     causes: list[BaseException] = []
     while error is not None and error not in causes:
         causes.append(error)
-        error = error.__cause__ or error.__context__
+        # `raise ... from None` says that the error is not due to the one that was being handled.
+        context = None if error.__suppress_context__ else error.__context__
+        error = error.__cause__ if error.__cause__ is not None else context
     return causes
