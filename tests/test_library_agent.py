@@ -31,7 +31,7 @@ from agentstate import (
 )
 from agentstate.durable.agent import make_durable
 from agentstate.durable.records import user_body
-from agentstate.durable.registry import AgentNotRegistered
+from agentstate.durable.registry import AgentModuleMissing, AgentNotRegistered
 from agentstate.durable.run import run
 from agentstate.journals import FileJournal, MemoryJournal
 from agentstate.journals.file import FileStore
@@ -395,6 +395,44 @@ def test_the_modules_of_the_environment_are_imported_for_an_unknown_key(
         DurableAgent.of(KEY, tmp_path / "a.jsonl")
     monkeypatch.setenv("AGENTSTATE_AGENTS", "door_agents")
     assert DurableAgent.of(KEY, tmp_path / "a.jsonl").run("hi").finished
+
+
+def test_a_module_that_cannot_be_imported_hides_no_agent_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_registry: None
+) -> None:
+    register = "from agentstate import agent\nfrom tests import sample_agents\nagent({!r})(sample_agents.plain_talk)\n"
+    broken = register.format("half") + "import nothing_of_that_name\n"
+    modules = {
+        "first_door": broken,
+        "second_door": register.format(KEY),
+        "third_door": "raise RuntimeError('it was imported')",
+    }
+    for name, code in modules.items():
+        (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("AGENTSTATE_AGENTS", "first_door, second_door, third_door")
+    assert DurableAgent.of(KEY, MemoryJournal.open()).run("hi").finished
+    for _ in range(2):
+        with pytest.raises(AgentModuleMissing) as refused:
+            DurableAgent.of("another", MemoryJournal.open())
+    assert str(refused.value).startswith(
+        "No agent is registered as 'another' by the modules that can be imported. The agent module 'first_door' cannot "
+        "be imported: "
+    )
+    assert "nothing_of_that_name" in str(refused.value)
+    assert "The agent module 'third_door' cannot be imported: " in str(refused.value)
+
+
+def test_an_agent_that_its_module_registered_before_it_failed_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_registry: None
+) -> None:
+    (tmp_path / "half_door.py").write_text(
+        "from agentstate import agent\n@agent('half')\ndef build(): ...\nimport nothing_of_that_name\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("AGENTSTATE_AGENTS", "half_door")
+    with pytest.raises(AgentModuleMissing, match="The agent module 'half_door' cannot be imported"):
+        DurableAgent.of("half", MemoryJournal.open())
 
 
 # Why a turn is unfinished

@@ -181,6 +181,31 @@ class Registry:
                 f"No agent is registered as {key!r}; registered are: {known_keys}. Add its module to AGENTSTATE_AGENTS."
             ) from None
 
+    def find(self, key: str, modules: Iterable[str]) -> Registration:
+        """The agent of this key. Imports the modules one by one until one of them has registered it.
+
+        :raises AgentModuleMissing: for a key that no module has registered, if some of them cannot be imported.
+        :raises AgentNotRegistered: for any other unknown key.
+        """
+        if key in self._by_key:
+            return self._by_key[key]
+        problems: dict[str, AgentModuleMissing] = {}
+        for module in modules:
+            try:
+                self.load([module])
+            except AgentModuleMissing as error:
+                problems[module] = error
+            found = self._by_key.get(key)
+            # What a module has registered before it failed is not all of it.
+            if found is not None and not any(_is_in(found.module, failed) for failed in problems):
+                return found
+        if not problems:
+            return self.get(key)
+        raise AgentModuleMissing(
+            f"No agent is registered as {key!r} by the modules that can be imported. "
+            + " ".join(map(str, problems.values()))
+        ) from next(iter(problems.values()))
+
     def all(self) -> list[Registration]:
         return sorted(self._by_key.values(), key=lambda registration: registration.key)
 
@@ -278,6 +303,10 @@ def registration_of(agent: object) -> Registration | None:
         policies |= registration.policies
         breakpoints += [each for each in registration.breakpoints if each not in breakpoints]
     return replace(registrations[-1], policies=policies, breakpoints=tuple(breakpoints))
+
+
+def _is_in(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
 
 
 def _origin(registration: Registration) -> str:

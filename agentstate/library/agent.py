@@ -16,7 +16,7 @@ from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import MemoryToolCache, ToolCache
 from agentstate.durable.long_term import SharedMemory, using
 from agentstate.durable.policy import ToolPolicy
-from agentstate.durable.registry import AgentNotRegistered, AsyncOnly, Registration, registry
+from agentstate.durable.registry import AsyncOnly, Registration, registry
 from agentstate.durable.steps import JournalThread, complete, complete_async
 from agentstate.journals.decisions import NOT_GIVEN
 from agentstate.library.given import check_registered_key, live_inputs
@@ -80,7 +80,8 @@ class DurableAgent:
     ) -> "DurableAgent":
         """The agent registered as `key`, with its policies: by a module that is imported, or in AGENTSTATE_AGENTS.
 
-        :raises AgentNotRegistered: for an unknown key.
+        :raises AgentNotRegistered: for an unknown key; AgentModuleMissing, if it may be that of a module of
+            AGENTSTATE_AGENTS that cannot be imported.
         :raises AgentBuildFailed: if it cannot be built.
         """
         from agentstate.durable.agent import build
@@ -336,9 +337,5 @@ class DurableAgent:
 
 
 def _registration(key: str) -> Registration:
-    try:
-        return registry.get(key)
-    except AgentNotRegistered:
-        modules = [name.strip() for name in os.environ.get("AGENTSTATE_AGENTS", "").split(",")]
-        registry.load(name for name in modules if name)
-        return registry.get(key)
+    modules = [name.strip() for name in os.environ.get("AGENTSTATE_AGENTS", "").split(",")]
+    return registry.find(key, (name for name in modules if name))
