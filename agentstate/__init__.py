@@ -4,7 +4,7 @@ This is the public surface for agent authors. Importing it pulls in neither Djan
 """
 
 from agentstate.durable.breakpoints import Breakpoint
-from agentstate.durable.idempotency import idempotency_key
+from agentstate.durable.idempotency import idempotency_key, use_idempotency_key
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import AsyncOnly, agent
 from agentstate.durable.semantic_cache import SemanticCache
@@ -36,4 +36,5 @@ __all__ = [
     "Waiting",
     "agent",
     "idempotency_key",
+    "use_idempotency_key",
 ]

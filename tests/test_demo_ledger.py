@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentstate.demo import ledger
-from agentstate.durable.idempotency import current_key
+from agentstate.durable.idempotency import use_idempotency_key
 from tools.processes import PROJECT
 
 
@@ -26,11 +26,8 @@ def test_a_ledger_that_was_never_written_is_empty():
 
 
 def test_each_line_says_when_and_for_which_call(demo_folder):
-    token = current_key.set("key-1")
-    try:
+    with use_idempotency_key("key-1"):
         assert ledger.append("refunds", claim_number="CLM-1042", amount="500.00") == 1
-    finally:
-        current_key.reset(token)
     assert ledger.append("refunds", claim_number="CLM-1047", amount="750.00") == 2
 
     first, second = (json.loads(line) for line in (demo_folder / "refunds.jsonl").read_text().splitlines())
@@ -43,15 +40,12 @@ def test_each_line_says_when_and_for_which_call(demo_folder):
 
 
 def test_a_call_that_is_run_again_finds_its_own_line_and_no_other():
-    token = current_key.set("key-1")
-    try:
+    with use_idempotency_key("key-1"):
         assert not ledger.written_before("letters")
         ledger.append("letters", to="someone")
         assert ledger.written_before("letters")
-        current_key.set("key-2")
+    with use_idempotency_key("key-2"):
         assert not ledger.written_before("letters")
-    finally:
-        current_key.reset(token)
     assert not ledger.written_before("letters")
 
 

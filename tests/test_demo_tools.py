@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentstate.demo import ledger, records, tools
-from agentstate.durable.idempotency import current_key
+from agentstate.durable.idempotency import use_idempotency_key
 
 
 @pytest.fixture(autouse=True)
@@ -93,11 +93,8 @@ def test_a_search_without_a_hit_says_so(query):
 
 
 def test_a_refund_is_on_the_ledger_with_the_key_of_its_call():
-    token = current_key.set("the-key")
-    try:
+    with use_idempotency_key("the-key"):
         paid = tools.issue_refund("CLM-1042", 500.0, "Deductible waived")
-    finally:
-        current_key.reset(token)
     assert paid == {
         "refund": "RF-0001",
         "claim_number": "CLM-1042",
@@ -139,12 +136,9 @@ def test_only_the_one_address_without_a_zip_code_makes_the_printing_service_hang
 def test_a_letter_that_is_sent_again_is_answered_and_printed_twice(monkeypatch):
     waited: list[float] = []
     monkeypatch.setattr("agentstate.demo.tools.time.sleep", waited.append)
-    token = current_key.set("the-key")
-    try:
+    with use_idempotency_key("the-key"):
         tools.send_letter("POL-8807", "Hello", "A word.")
         again = tools.send_letter("POL-8807", "Hello", "A word.")
-    finally:
-        current_key.reset(token)
     assert len(waited) == 1
     assert again["letter"] == "LT-0002"
     assert [entry["key"] for entry in ledger.entries("letters")] == ["the-key", "the-key"]
