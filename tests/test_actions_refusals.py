@@ -1,17 +1,19 @@
 """Every action is refused exactly in the states of `tests.refusals`, and a refusal changes nothing."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.contrib.auth.models import AnonymousUser
 from django.db import connection, transaction
 
 from sessions_app import actions
 from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS
-from sessions_app.models import Approval, Checkpoint, Session, ToolCall
+from sessions_app.models import Approval, BulkAction, Checkpoint, Session, ToolCall
 from tests import builders
 from tests.databases import everything
 from tests.refusals import PERMISSIONS, refusal
@@ -124,6 +126,34 @@ def test_an_action_is_refused_exactly_in_the_states_of_the_table(state: str, act
         assert str(refused.value) == sentence(session, action, state)
         assert refused.value.status == 409
         assert everything() == before
+
+
+@pytest.mark.parametrize("actor", ["me", None, AnonymousUser()], ids=["a name", "None", "a user"])
+def test_what_is_no_actor_is_refused_by_every_action_with_what_to_give(actor: Any) -> None:
+    bulk = BulkAction.objects.create(kind="pause", actor=builders.user("supervisor", "sue"), reason="why not")
+    given = {"kind": "pause", "bulk_id": bulk.pk}
+    before, asked = everything(), set()
+    for name, function in vars(actions).items():
+        parameters = inspect.signature(function).parameters if inspect.isfunction(function) else {}
+        if "actor" not in parameters:
+            continue
+        required = [each for each, parameter in parameters.items() if parameter.default is parameter.empty]
+        if function in actions.BY_REASON.values():  # wrapped, with the signature of what it wraps
+            required = ["session_id", "reason"]
+        with pytest.raises(TypeError, match=r"is an Actor of .*, not .*Actor\.of\(user\).*Actor\.system"):
+            function(**{each: given.get(each) for each in required} | {"actor": actor})
+        asked.add(name)
+    assert everything() == before
+    assert asked >= {
+        "start",
+        "pause",
+        "decide_all",
+        "write_state",
+        "bulk_fitting",
+        "bulk_stop",
+        "save_view",
+        "reveal",
+    }
 
 
 def test_every_action_is_called_in_every_state_where_it_may_be_refused() -> None:

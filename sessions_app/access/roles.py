@@ -12,6 +12,7 @@ from django.apps import apps
 from django.contrib.auth.management import create_permissions
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group, Permission, User
 
+from agentstate.articles import an
 from sessions_app.models import Role, StaffPermission
 
 ROLES = tuple(Role)
@@ -63,6 +64,15 @@ class Actor:
         *others, last = [role.value for role in ROLES if permission in permissions_of(role)]
         roles = f"{', '.join(others)} or {last}" if others else last
         return f"{doing or permission.doing} needs the {roles} role."
+
+
+def check_actor(actor: object) -> None:
+    """:raises TypeError: for what is no `Actor`, with what to give instead."""
+    if not isinstance(actor, Actor):
+        raise TypeError(
+            f"The actor of an action is an Actor of sessions_app.access.roles, not {an(actor)}: Actor.of(user) for "
+            'somebody who is logged in, Actor.system("mailbox") for a program.'
+        )
 
 
 def permissions_of(role: str) -> set[StaffPermission]:

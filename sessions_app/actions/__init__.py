@@ -1,7 +1,7 @@
 """Every write that a person can request: one action, one function.
 
-All take keywords only. Each write is one transaction; if it raises one of `sessions_app.access.errors`, nothing has
-changed.
+All take keywords only, and refuse an `actor` that is no `Actor` with a TypeError. Each write is one transaction; if it
+raises one of `sessions_app.access.errors`, nothing has changed.
 
 An action on a session takes the `actor` and the `session_id`, and returns the session as it is then; `start` makes the
 session, and `fork` returns the new one. Its audit event is in its transaction. A worker is woken after the commit if

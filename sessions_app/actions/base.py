@@ -25,7 +25,7 @@ from sessions_app import locks
 from sessions_app.access import typed
 from sessions_app.access.action import Action
 from sessions_app.access.errors import Forbidden, Invalid, Locked, Moved, NotFound, Refused
-from sessions_app.access.roles import Actor
+from sessions_app.access.roles import Actor, check_actor
 from sessions_app.models import (
     Branch,
     BulkItem,
@@ -120,13 +120,18 @@ def asks_reason(action: Action) -> Callable[[Callable[[Session, Actor, str], Ses
 
 
 def require(actor: Actor, action: Action) -> None:
-    """:raises Forbidden: if the actor lacks the permission for the action."""
+    """
+    :raises Forbidden: if the actor lacks the permission for the action.
+    :raises TypeError: for what is no actor.
+    """
+    check_actor(actor)
     if lacking := action.lacking(actor):
         raise Forbidden(lacking)
 
 
 def require_permission(actor: Actor, permission: StaffPermission) -> None:
-    """:raises Forbidden: if the actor lacks the permission, for what is no `Action`."""
+    """Like `require`, for what is no `Action`."""
+    check_actor(actor)
     if lacking := actor.lacks(permission):
         raise Forbidden(lacking)
 

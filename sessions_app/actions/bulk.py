@@ -23,7 +23,7 @@ from django.utils import timezone
 from sessions_app import locks
 from sessions_app.access.action import Action
 from sessions_app.access.errors import ActionError, Forbidden, Invalid, Locked, Moved, NotFound, Refused
-from sessions_app.access.roles import Actor
+from sessions_app.access.roles import Actor, check_actor
 from sessions_app.action_list import ACTIONS, ASSIGN, PAUSE, RESUME
 from sessions_app.actions import steer
 from sessions_app.actions.base import (
@@ -136,6 +136,7 @@ def bulk_fitting(*, actor: Actor, chosen: Chosen) -> Action:
     Those that changed last are looked at. To assign them where neither is possible for any. To end sessions is never
     the first choice.
     """
+    check_actor(actor)
     now = timezone.now()
     allowed = [action for action in (PAUSE, RESUME) if actor.may(action.permission)]
     newest = chosen.newest() if allowed else []
