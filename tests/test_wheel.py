@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import sessions_app
+from tests.readme import write_examples
 from tools.clean_environment import build_wheel, make_environment
 from tools.processes import PROJECT, environment, run, running
 
@@ -149,17 +150,6 @@ def model() -> Iterator[dict[str, str]]:
         )
         server.shutdown()
         thread.join()
-
-
-def write_examples(folder: Path) -> None:
-    """The files that README shows, as they stand."""
-    files = re.findall(
-        r"^```python\n# (\S+\.py)\n(.*?)^```", (PROJECT / "README.md").read_text(), re.M | re.S
-    )
-    assert [name for name, _ in files] == ["shop/tools.py", "shop/agents.py", "shop/mailbox.py", "script.py"]
-    (folder / "shop").mkdir(parents=True)
-    for name, code in files:
-        (folder / name).write_text(code)
 
 
 @pytest.mark.parametrize("kill_at", range(1, 5))

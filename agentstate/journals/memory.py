@@ -41,7 +41,13 @@ class MemoryJournal:
         "generation_kwargs" and "tools" (names), as they would be given to `Agent.run`. A key ``$type`` is plain data.
     """
 
-    def __init__(self, store: Store, epoch: int) -> None:
+    def __init__(self, store: Store | None = None, epoch: int = 0) -> None:
+        """:raises TypeError: without a store, which `open` makes."""
+        if not isinstance(store, Store):
+            name = type(self).__name__
+            raise TypeError(
+                f"A {name} is opened, not constructed: {name}.open(...), as its documentation says."
+            )
         self.store = store
         self._epoch = epoch
 
