@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import django
 from asgiref.sync import iscoroutinefunction
+from django.conf import settings
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.base import BaseHandler
@@ -26,6 +27,7 @@ from django.http import FileResponse
 from django.urls import Resolver404, resolve, set_script_prefix
 
 from agentstate.preload import preload
+from agentstate.request_body import limited
 from agentstate.request_end import ending
 from agentstate.turns import Turns
 
@@ -50,8 +52,11 @@ class Handler(ASGIHandler):
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
         if _is_for_coroutine(scope):
             with ending(scope) as scope:
+                receive = limited(scope, receive, settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
                 await super().handle(scope, receive, send)
             return
+        scope = {**scope}
+        receive = limited(scope, receive, settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
         try:
             body = await self.read_body(receive)  # here, so that no thread waits for a slow client
         except RequestAborted:

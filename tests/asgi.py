@@ -70,3 +70,15 @@ async def whole_answer(request: ApplicationCommunicator, body: bytes = b"") -> t
         if not part.get("more_body"):
             await request.wait(30)
             return start, text
+
+
+def get(application: Any, path: str, **scope: Any) -> ApplicationCommunicator:
+    """A request, of which nothing has been sent yet but what the scope says."""
+    headers = [(b"host", b"testserver"), *scope.pop("headers", [])]
+    request = {"type": "http", "http_version": "1.1", "method": "GET", "path": path, "query_string": b""}
+    return ApplicationCommunicator(application, request | {"headers": headers} | scope)
+
+
+async def answer(request: ApplicationCommunicator, body: bytes = b"") -> tuple[int, bytes]:
+    start, text = await whole_answer(request, body)
+    return start["status"], text

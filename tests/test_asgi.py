@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from asgiref.testing import ApplicationCommunicator
 from django.core.signals import request_finished, request_started
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -18,20 +17,9 @@ from django.test import Client
 from agentstate.asgi import Handler, _is_for_coroutine
 from agentstate.turns import Turns
 from tests import builders
-from tests.asgi import cookie_of, whole_answer
+from tests.asgi import answer, cookie_of, get
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
-
-
-def get(application: Any, path: str, **scope: Any) -> ApplicationCommunicator:
-    headers = [(b"host", b"testserver"), *scope.pop("headers", [])]
-    request = {"type": "http", "http_version": "1.1", "method": "GET", "path": path, "query_string": b""}
-    return ApplicationCommunicator(application, request | {"headers": headers} | scope)
-
-
-async def answer(request: ApplicationCommunicator, body: bytes = b"") -> tuple[int, bytes]:
-    start, text = await whole_answer(request, body)
-    return start["status"], text
 
 
 @pytest.fixture

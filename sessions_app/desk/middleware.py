@@ -72,7 +72,10 @@ def ignore_cookies_with_nul(get_response: Handler) -> Handler:
 
 
 def refuse_large_bodies(get_response: Handler) -> Handler:
-    """A body above DATA_UPLOAD_MAX_MEMORY_SIZE is refused unread. Django's own check leaves out multipart bodies."""
+    """A body above DATA_UPLOAD_MAX_MEMORY_SIZE is refused unread. Django's own check leaves out multipart bodies.
+
+    Under ASGI the length of a body that comes in chunks is what was read of it: see `agentstate.request_body`.
+    """
 
     def middleware(request: HttpRequest) -> HttpResponse:
         try:
@@ -80,7 +83,7 @@ def refuse_large_bodies(get_response: Handler) -> Handler:
         except ValueError:
             length = 0  # as Django takes it
         if length > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
-            raise RequestDataTooBig(f"The body has {length} bytes.")
+            raise RequestDataTooBig(f"The body has at least {length} bytes.")
         return get_response(request)
 
     return middleware
