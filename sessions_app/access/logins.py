@@ -11,12 +11,15 @@ from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import AnonymousUser, Group, Permission, User
 from django.contrib.sessions.backends import db
 from django.contrib.sessions.models import Session as LoginSession
+from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Aggregate, JSONField, Model, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Concat
 from django.db.models.sql.compiler import SQLCompiler
+from django.http import HttpRequest
 from django.utils import timezone
 
+from sessions_app import pooling
 from sessions_app.models.compiled import compiled
 
 # Where Django keeps the permissions of a user that was loaded.
@@ -36,6 +39,27 @@ class SessionStore(db.SessionStore):
 
 class Backend(ModelBackend):
     """Accounts and permissions as Django keeps them. One query for an account with its permissions."""
+
+    def authenticate(
+        self,
+        request: HttpRequest | None,
+        username: str | None = None,
+        password: str | None = None,
+        **others: Any,
+    ) -> User | None:
+        """The account with this name and password, if it may log in.
+
+        As in Django, a password is hashed also where there is no such account: the time does not tell. Meanwhile others
+        have the connection: hashing takes longer than most pages, and anyone can ask for it.
+        """
+        if username is None or password is None:
+            return None
+        user = User.objects.filter(username=username).first()
+        pooling.give_back(connection)
+        if user is None:
+            User().set_password(password)
+            return None
+        return user if user.check_password(password) and self.user_can_authenticate(user) else None
 
     def get_user(self, user_id: int) -> User | None:
         """The account, if it may log in. Its permissions are those that it has now."""

@@ -1,16 +1,17 @@
-"""What the web server answers if another process has locked the database for too long: 503, and when to try again.
+"""What the web server answers if it has waited for the database for too long: 503, and when to try again.
 
-No write of a request waits longer than a person's action does. Actions answer by themselves, with what was typed
-(`Locked`). This middleware answers for all other writes, such as a sign-in. It adds the header ``Retry-After`` to
-both.
+No write of a request waits longer for a lock than a person's action does. Actions answer by themselves, with what was
+typed (`Locked`). This middleware answers for all other writes, such as a sign-in, and where no connection to the
+database was free. It adds the header ``Retry-After`` to all of these answers.
 """
 
 from collections.abc import Callable
 from contextlib import nullcontext
 
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 
-from sessions_app import locks
+from sessions_app import locks, pooling
 from sessions_app.access.errors import Locked
 from sessions_app.desk.context import render_page
 
@@ -27,6 +28,15 @@ class LockedDatabaseMiddleware:
         return response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if pooling.is_timeout(exception):
+            text = (
+                "No connection to the database was free in time: too many requests are waiting for one, or the "
+                f"database cannot be reached. Nothing has changed; try again in {locks.retry_seconds()} s."
+            )
+            # A page that asks the database for nothing: the bar of the desk would wait in vain, too.
+            return render(
+                request, "400.html", {"title": "The database is busy", "text": text}, status=Locked.status
+            )
         if not locks.is_timeout(exception):
             return None
         text = (

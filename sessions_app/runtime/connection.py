@@ -23,6 +23,7 @@ from django.db import (
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from agentstate.durable.port import JournalUnavailable
+from sessions_app.pooling import give_back
 
 T = TypeVar("T")
 # InternalError is what psycopg makes of an idle_in_transaction_session_timeout.
@@ -125,8 +126,7 @@ class RunConnection:
         :param own: As `_take` has returned it.
         """
         try:
-            if getattr(self._connection, "pool", None) is not None and not self._connection.in_atomic_block:
-                self._connection.close()
+            give_back(self._connection)
         finally:
             if own is not self._connection:
                 self._connection.dec_thread_sharing()
