@@ -80,6 +80,7 @@ class Installation:
                 f"--host={HOST}",
                 f"--port={port}",
                 "--no-access-log",
+                "--no-proxy-headers",
                 "agentstate.asgi:application",
             )
             with running((sys.executable, "-m", *(uvicorn if asgi else waitress)), env) as process:

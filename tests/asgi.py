@@ -30,6 +30,7 @@ class Server:
             lifespan="off",
             log_config=None,
             timeout_graceful_shutdown=1,
+            proxy_headers=False,  # as docs/operations.md says
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()), daemon=True)
