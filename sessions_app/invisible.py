@@ -35,6 +35,7 @@ _INVISIBLE = re.compile(
 )
 # A quick look: no more than a set of characters, and all of the expression above are among them.
 _SUSPECT = re.compile(rf"[{_CONTROLS}{_ALWAYS}{_JOINERS}{_VARIANTS}{_VARIANTS_OF_IDEOGRAPHS}]")
+_BREAKS = re.compile(r"[\t\n\r]")
 _USUAL = bytes([*b"\t\n\r", *range(0x20, 0x7F)])
 
 
@@ -56,6 +57,11 @@ def names_in(text: str) -> list[str]:
 def shown(text: str) -> str:
     """The text with each invisible character by its name, ``⟨U+202E⟩``."""
     return _INVISIBLE.sub(lambda found: found[0] if found["flag"] else f"⟨{_name(found[0])}⟩", text)
+
+
+def shown_in_a_line(text: str) -> str:
+    """The same for a list with a text on each line: what would begin another line or column is named, too."""
+    return _BREAKS.sub(lambda found: f"⟨{_name(found[0])}⟩", shown(text))
 
 
 def escaped_in_json(document: str) -> str:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from axes.models import AccessAttempt
 from django.contrib.auth import SESSION_KEY
+from django.core.management import call_command
 from django.test import Client, RequestFactory
 
 from sessions_app.desk.login import client_address
@@ -172,6 +173,33 @@ def test_a_name_cannot_forge_a_line_of_the_log(caplog):
     with caplog.at_level(logging.WARNING):
         attempt("anna\nWARNING root: all is well")
     assert not any("\n" in text for text in caplog.messages if "login failure" in text)
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[31mro\tot\r\nanna\u202egnp\u200b"
+HARMLESS = "⟨U+001B⟩]0;owned⟨U+0007⟩⟨U+001B⟩[31mro⟨U+0009⟩ot⟨U+000D⟩⟨U+000A⟩anna⟨U+202E⟩gnp⟨U+200B⟩"
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_name_is_stored_and_listed_without_what_a_terminal_obeys_or_a_person_does_not_see(door, capsys):
+    attempt(f"{HOSTILE}x", door=door)
+    assert [row.username for row in AccessAttempt.objects.all()] == [f"{HARMLESS}x"]
+    call_command("axes_list_attempts")
+    assert capsys.readouterr().out == f"192.0.2.1\t{HARMLESS}x\t1\n"
+
+
+@pytest.mark.slow
+def test_a_name_that_is_stored_by_other_characters_is_counted_and_its_wait_is_ended_as_it_is_listed():
+    fail(5, f"{HOSTILE}x")
+    assert attempt(f"{HOSTILE}x").status_code == 429
+    call_command("axes_reset_username", f"{HARMLESS}x")
+    assert attempt(f"{HOSTILE}x").status_code == 200
+    assert signed_in(attempt(password=PASSWORD))
+
+
+@pytest.mark.slow
+def test_a_long_name_of_such_characters_is_stored_as_far_as_there_is_room():
+    attempt("\u202e" * 300)
+    assert [len(row.username) for row in AccessAttempt.objects.all()] == [255]
 
 
 def test_records_of_failures_are_deleted_when_they_are_out_of_date():

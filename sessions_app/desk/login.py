@@ -19,6 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from sessions_app.desk.context import render_page
+from sessions_app.invisible import shown_in_a_line
 
 logger = logging.getLogger(__name__)
 
@@ -93,9 +94,13 @@ def client_address(request: HttpRequest) -> str | None:
 
 
 def client_name(request: HttpRequest, credentials: dict[str, Any] | None) -> str | None:
-    """The name by which an attempt is counted: the beginning of a name that is too long to be stored."""
+    """The name by which an attempt is counted: the beginning of a name that is too long to be stored.
+
+    Anyone can write one, and a command prints it to a terminal. So what a terminal would obey, or a person would not
+    see, is stored by its name. Names of accounts hold no character with which that is written.
+    """
     name: str | None = (request.POST if credentials is None else credentials).get("username")
-    return name and name[:NAME_CHARACTERS]
+    return name and shown_in_a_line(name)[:NAME_CHARACTERS]
 
 
 def client_text(
