@@ -212,6 +212,7 @@ LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "login"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "sessions_app.access.logins.Backend"]
 SESSION_ENGINE = "sessions_app.access.logins"
+MESSAGE_STORAGE = "sessions_app.desk.toast_storage.ToastStorage"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in (
