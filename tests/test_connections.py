@@ -23,6 +23,8 @@ from pytest_django.plugin import DjangoDbBlocker
 from agentstate.postgresql import base, pool
 from sessions_app.finding import search_follower
 from sessions_app.models import Session, Worker
+from sessions_app.runtime import process
+from tests import sample_agents
 from tests.databases import backend, connected, in_use, own_pools, refusing_after
 from tests.driving import Desk, desk
 from tools import services
@@ -41,6 +43,7 @@ def url(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[str]:
         finally:
             with connection.cursor() as cursor:
                 cursor.execute("TRUNCATE sessions_app_session, sessions_app_worker CASCADE")
+                cursor.execute("TRUNCATE sessions_app_registeredagent, sessions_app_agentdefinition")
                 cursor.execute("DELETE FROM sessions_app_search_mark WHERE name = %s", [search_follower.NAME])
 
 
@@ -117,6 +120,22 @@ def test_a_connection_that_the_server_has_ended_is_not_handed_out_again(
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_backend_pid()")
             assert cursor.fetchone() != (first,)
+
+
+def test_a_worker_that_has_published_its_agents_leaves_its_only_connection_to_its_sessions(url: str) -> None:
+    """Its main thread does nothing else on the database, for as long as the worker lives."""
+    with desk() as made, connected(url, pool=1):
+        made.agent(sample_agents.refunds)
+        session = made.start()
+        process._publish_agents()
+        assert in_use() == 0
+
+        def drive() -> str:
+            with connected(url, pool=1):
+                return made.drive(session)
+
+        with ThreadPoolExecutor(1) as thread, refusing_after(0.1):
+            assert thread.submit(drive).result() == "idle"
 
 
 def backends_of_pool(url: str, size: int) -> list[int]:

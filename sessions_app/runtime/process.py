@@ -52,8 +52,12 @@ def spare_imports() -> None:
 @signals.worker_ready.connect
 def _publish_agents(**kwargs: Any) -> None:
     """Web processes show the agents that workers publish."""
-    for problem in publish_agents():
-        logger.error(problem)
+    try:
+        for problem in publish_agents():
+            logger.error(problem)
+    finally:
+        # This thread asks the database nothing else, and would keep a connection from the sessions for good.
+        connection.close()
 
 
 @signals.worker_process_init.connect
