@@ -4,7 +4,6 @@ Celery's signals are connected when `sessions_app.tasks` is imported, which ever
 """
 
 import gc
-import logging
 import os
 import socket
 import threading
@@ -16,13 +15,14 @@ from celery.concurrency.prefork import TaskPool as PreforkPool
 from django.db import connection
 
 from agentstate.celery import app
-from sessions_app.runtime.agents import publish_agents
 from sessions_app.runtime.kept_contexts import kept_contexts
 from sessions_app.runtime.leases import Heartbeat, sign_off
+from sessions_app.runtime.publisher import Publisher
 from sessions_app.runtime.stopping import stopping
 
-logger = logging.getLogger(__name__)
 _heartbeats: dict[str, Heartbeat] = {}
+# By the name of the process: a child of prefork that is forked later has those of its parent.
+_publishers: dict[str, Publisher] = {}
 _starting = threading.Lock()
 
 
@@ -52,12 +52,8 @@ def spare_imports() -> None:
 @signals.worker_ready.connect
 def _publish_agents(**kwargs: Any) -> None:
     """Web processes show the agents that workers publish."""
-    try:
-        for problem in publish_agents():
-            logger.error(problem)
-    finally:
-        # This thread asks the database nothing else, and would keep a connection from the sessions for good.
-        connection.close()
+    publisher = _publishers[worker_name()] = Publisher()
+    publisher.start()
 
 
 @signals.worker_process_init.connect
@@ -105,6 +101,8 @@ def _sign_off(**kwargs: Any) -> None:
     Celery sends the first signal in each process of a pool, the second where the worker's own threads run sessions.
     """
     name = worker_name()
+    if (publisher := _publishers.pop(name, None)) is not None:
+        publisher.stop()
     with _starting:
         beating = _heartbeats.pop(name, None)
     if beating is None:
