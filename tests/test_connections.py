@@ -22,7 +22,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from agentstate.postgresql import base, pool
 from sessions_app.finding import search_follower
-from sessions_app.models import Session, Worker
+from sessions_app.models import RegisteredAgent, Session, Worker
 from sessions_app.runtime.publisher import Publisher
 from tests import sample_agents
 from tests.databases import backend, connected, in_use, own_pools, refusing_after
@@ -127,7 +127,10 @@ def test_a_worker_that_has_published_its_agents_leaves_its_only_connection_to_it
     with desk() as made, connected(url, pool=1):
         made.agent(sample_agents.refunds)
         session = made.start()
-        assert Publisher().beat()
+        Publisher().beat()
+        assert RegisteredAgent.objects.exists()
+        connection.close()
+        Publisher(published=True).beat()
         assert in_use() == 0
 
         def drive() -> str:

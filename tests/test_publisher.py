@@ -1,19 +1,24 @@
-"""A worker publishes its agents when it starts, or as soon as its database is there."""
+"""A worker publishes its agents when it starts, or as soon as its database is there, and withdraws nobody else's."""
 
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import OperationalError, ProgrammingError
+from django.utils import timezone
 from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
 
 from agentstate import agent
-from sessions_app.models import RegisteredAgent
+from sessions_app.models import AgentDefinition, RegisteredAgent, online_since
+from sessions_app.runtime import agents as publishing
 from sessions_app.runtime import publisher as module
+from sessions_app.runtime.agents import publish_agents
 from sessions_app.runtime.publisher import Publisher
+from tests import builders
 from tests.databases import connected
 from tools.processes import CELERY, MANAGE, environment, run, running
 from tools.services import wait_for
@@ -21,6 +26,10 @@ from tools.services import wait_for
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SOON = 0.01
+NOW = timezone.now()
+# What was said before is that of a worker that is offline by then.
+LATER = NOW + (NOW - online_since(NOW)) + timedelta(seconds=1)
+WITHDRAWN = "It is no longer registered: add its module to AGENTSTATE_AGENTS."
 
 
 @pytest.fixture
@@ -33,6 +42,13 @@ def registers(own_registry: None, settings: Any) -> Callable[..., None]:
             agent(key)(lambda: Agent(chat_generator=MockChatGenerator("hello")))
 
     return registers
+
+
+def other_worker(key: str, definition: str = "d1", at: datetime = NOW) -> None:
+    """Another worker has this agent, and says so then."""
+    if not RegisteredAgent.objects.filter(key=key).exists():
+        builders.agent(key, definition=definition)
+    AgentDefinition.objects.update_or_create(agent=key, definition=definition, defaults={"beat_at": at})
 
 
 @contextmanager
@@ -54,12 +70,11 @@ def test_agents_are_published_as_soon_as_the_database_is_there_and_each_kind_of_
     registers("claims")
     away, unmigrated = OperationalError("connection refused"), ProgrammingError("no such table\nLINE 1")
     failures: list[Exception] = [away, away, unmigrated, away, unmigrated]
-    publish = module.publish_agents
 
     def fails_at_first(**how: Any) -> list[str]:
         if failures:
             raise failures.pop(0)
-        return publish(**how)
+        return publish_agents(**how)
 
     monkeypatch.setattr(module, "publish_agents", fails_at_first)
     with started(Publisher(every=SOON)):
@@ -71,6 +86,82 @@ def test_agents_are_published_as_soon_as_the_database_is_there_and_each_kind_of_
         f"{told}ProgrammingError: no such table",
     ]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+def test_a_worker_withdraws_no_agent_that_another_one_has_as_long_as_that_is_online(
+    registers: Callable[..., None],
+) -> None:
+    registers("claims")
+    builders.done(agent_key="used")
+    for key in ("used", "unused"):
+        other_worker(key)
+    publisher = Publisher()
+    for _ in range(2):
+        publisher.beat(NOW)
+        assert agents() == {"claims": "", "used": "", "unused": ""}
+    publisher.beat(LATER)
+    assert agents() == {"claims": "", "used": WITHDRAWN}
+
+
+def test_a_command_withdraws_no_agent_of_a_worker_and_says_of_none_that_a_worker_has_it(
+    registers: Callable[..., None],
+) -> None:
+    registers("claims")
+    other_worker("used", at=timezone.now())
+    publish_agents()
+    assert agents() == {"claims": "", "used": ""}
+    assert AgentDefinition.objects.get(agent="claims").beat_at is None
+
+
+def test_what_only_offline_workers_have_is_withdrawn_at_once(registers: Callable[..., None]) -> None:
+    builders.done(agent_key="used")
+    other_worker("used")
+    Publisher().beat(LATER)
+    assert agents() == {"used": WITHDRAWN}
+
+
+def test_an_agent_that_another_worker_publishes_meanwhile_is_not_withdrawn(
+    registers: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builders.done(agent_key="used")
+    why = publishing._why_not_registered
+
+    def meanwhile(*args: Any) -> str:
+        RegisteredAgent.objects.update(published_at=NOW + timedelta(seconds=1))
+        return why(*args)
+
+    monkeypatch.setattr(publishing, "_why_not_registered", meanwhile)
+    Publisher().beat(NOW)
+    assert agents() == {"used": ""}
+
+
+def test_a_worker_that_was_taken_for_offline_publishes_its_agents_again_and_nothing_that_is_still_there(
+    registers: Callable[..., None],
+) -> None:
+    registers("deleted", "withdrawn", "changed")
+    publisher = Publisher()
+    publisher.beat(NOW)
+    RegisteredAgent.objects.filter(key="deleted").delete()
+    RegisteredAgent.objects.filter(key="withdrawn").update(problem=WITHDRAWN)
+    # A worker of the next version has published it.
+    RegisteredAgent.objects.filter(key="changed").update(definition="d2")
+    publisher.beat(LATER)
+    assert agents() == {"changed": "", "deleted": "", "withdrawn": ""}
+    assert RegisteredAgent.objects.get(key="changed").definition == "d2"
+    assert AgentDefinition.objects.filter(beat_at=LATER).count() == 3
+
+
+def test_with_each_beat_a_worker_says_by_one_statement_that_it_has_its_agents(
+    registers: Callable[..., None], django_assert_num_queries: Any
+) -> None:
+    registers("claims", "research")
+    publisher = Publisher()
+    publisher.beat(NOW)
+    soon = NOW + timedelta(seconds=5)
+    # The other one finds that no agent is to be withdrawn.
+    with django_assert_num_queries(2):
+        publisher.beat(soon)
+    assert [*AgentDefinition.objects.values_list("beat_at", flat=True)] == [soon] * 2
 
 
 @pytest.mark.slow

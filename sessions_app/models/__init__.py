@@ -4,7 +4,13 @@ Rows (messages, model calls, tool calls, checkpoints, events) carry a ``position
 counter. They are inserted once; only a tool call is updated, while it runs, and never after it ended.
 """
 
-from sessions_app.models.agent import AgentDefinition, LossyResult, RegisteredAgent, policies_of
+from sessions_app.models.agent import (
+    AgentDefinition,
+    LossyResult,
+    RegisteredAgent,
+    had_by_workers,
+    policies_of,
+)
 from sessions_app.models.approval import Approval
 from sessions_app.models.branch import Branch, newest_number, next_number
 from sessions_app.models.checkpoint import Checkpoint, StateValue
@@ -64,6 +70,7 @@ __all__ = [
     "WaitingFor",
     "Worker",
     "allowances_of",
+    "had_by_workers",
     "insert_events",
     "newest_number",
     "next_number",

@@ -3,6 +3,7 @@
 A web process never imports an agent's code (or Haystack): what the desk knows of an agent is this row.
 """
 
+from datetime import datetime
 from typing import Any
 
 from django.db import models
@@ -10,6 +11,7 @@ from django.utils import timezone
 
 from sessions_app.models.compiled import compiled
 from sessions_app.models.loading import LoadedModel
+from sessions_app.models.worker import online_since
 
 
 class RegisteredAgent(LoadedModel):
@@ -59,21 +61,29 @@ def policies_of(agent: RegisteredAgent | None) -> dict[str, dict[str, Any]]:
 
 
 class AgentDefinition(models.Model):
-    """What an agent was at one fingerprint, as `agentstate.durable.description.definition_parts`. Never changed.
+    """What an agent was at one fingerprint, as `agentstate.durable.description.definition_parts`.
 
-    It says what a session ran with whose agent has changed since.
+    It says what a session ran with whose agent has changed since, and whether a worker has this very agent.
     """
 
     agent = models.CharField(max_length=100)
     definition = models.CharField(max_length=64)
     parts = models.JSONField(default=dict)
     published_at = models.DateTimeField(default=timezone.now)
+    beat_at = models.DateTimeField(
+        null=True, blank=True, help_text="When a worker last said that it has this agent."
+    )
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["agent", "definition"], name="definition_once")]
 
     def __str__(self) -> str:
         return f"{self.agent} {self.definition[:8]}"
+
+
+def had_by_workers(now: datetime) -> models.QuerySet[AgentDefinition]:
+    """What agents are in the workers that are online."""
+    return AgentDefinition.objects.filter(beat_at__gte=online_since(now))
 
 
 class LossyResult(models.Model):

@@ -1,19 +1,33 @@
 """Publishes the agents that the workers can run, for processes that import neither agents nor Haystack.
 
+Workers may register different agents, by intention or while they are replaced one by one. So a worker says with each
+heartbeat which agents it has, and what they are in it (`AgentDefinition.beat_at`). A process that does not register an
+agent withdraws it only if no worker that is online has it. A worker that has been taken for offline, because it or its
+database stood still, publishes its agents again.
+
 Only processes that run agents call this: it builds every registered agent, and so imports Haystack.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from agentstate.durable.policy import DEFAULT
 from agentstate.durable.registry import AgentError, AgentModuleMissing, Registration, registry
-from sessions_app.models import AgentDefinition, RegisteredAgent, Session, policies_of
+from sessions_app.models import (
+    AgentDefinition,
+    RegisteredAgent,
+    Session,
+    had_by_workers,
+    online_since,
+    policies_of,
+)
 
 if TYPE_CHECKING:
     from agentstate.durable.agent import Description, WrappedAgent
@@ -25,14 +39,19 @@ _PUBLISHED = (
 )
 # The names of the tools that this process has published last of agents whose toolsets list them later.
 _listed: dict[str, tuple[str, ...]] = {}
+# What this process, as a worker, has said that its agents are: their definitions by their keys.
+_had: dict[str, str] = {}
 
 
-def publish_agents() -> list[str]:
+def publish_agents(*, beat_at: datetime | None = None, restores: bool = False) -> list[str]:
     """Bring `RegisteredAgent` up to date with the registry.
 
-    An agent that cannot be built is published with the problem. One that is no longer registered is deleted, unless it
-    has sessions or a module cannot be imported; then its row stays, with the problem.
+    An agent that cannot be built is published with the problem. One that is not registered here, nor had by a worker
+    that is online, is deleted, unless it has sessions or a module cannot be imported; then its row stays, with the
+    problem.
 
+    :param beat_at: The time now, if this process is a worker, which has these agents from now on.
+    :param restores: Leave what another worker has published as it is, where there is no problem with it.
     :returns: For each module of AGENTSTATE_AGENTS that cannot be imported, a sentence that says why.
     """
     from agentstate.durable.agent import Description, describe
@@ -49,21 +68,47 @@ def publish_agents() -> list[str]:
             rows.append(row)
             continue
         description = Description(problem=why) if why else describe(registration)
-        rows.append(_row(registration, description, row))
+        if row is None or row.problem or not restores:
+            rows.append(_row(registration, description, row))
         if description.definition:
-            definitions.append(_definition(registration.key, description))
+            definitions.append(_definition(registration.key, description, beat_at))
+    # Those of a worker are published together with that it has them: see `_withdraw`.
     with transaction.atomic():
         RegisteredAgent.objects.bulk_create(
             rows, update_conflicts=True, unique_fields=["key"], update_fields=list(_PUBLISHED)
         )
-        AgentDefinition.objects.bulk_create(definitions, ignore_conflicts=True)
-        unregistered = RegisteredAgent.objects.exclude(key__in=[row.key for row in rows])
-        if not problems:
-            unregistered.exclude(key__in=Session.objects.values("agent")).delete()
-        for row in unregistered:
-            row.problem = _why_not_registered(row.module, problems)
-            row.save(update_fields=["problem"])
+        if beat_at is None:
+            AgentDefinition.objects.bulk_create(definitions, ignore_conflicts=True)
+        else:
+            AgentDefinition.objects.bulk_create(
+                definitions,
+                update_conflicts=True,
+                unique_fields=["agent", "definition"],
+                update_fields=["beat_at"],
+            )
+    if beat_at is not None:
+        _had.clear()
+        _had.update({row.agent: row.definition for row in definitions})
+    _withdraw(RegisteredAgent.objects.all(), problems, beat_at or timezone.now())
     return list(problems.values())
+
+
+def renew_agents(now: datetime) -> bool:
+    """Say that this worker still has the agents that it has published.
+
+    :returns: False if another process may have withdrawn one of them: no worker has said so for too long.
+    """
+    own = Q(pk__in=[])
+    for key, definition in _had.items():
+        own |= Q(agent=key, definition=definition)
+    # Sooner than another process would take this one for offline: this statement may have to wait.
+    since = online_since(now) + timedelta(seconds=settings.AGENTSTATE_HEARTBEAT_SECONDS)
+    return AgentDefinition.objects.filter(own, beat_at__gte=since).update(beat_at=now) == len(_had)
+
+
+def withdraw_agents(now: datetime) -> None:
+    """Withdraw what other workers had when this one published its agents, and none of them has any more."""
+    _withdraw(RegisteredAgent.objects.filter(problem=""), imported_once(), now)
 
 
 def publish_listed_tools(durable: "WrappedAgent") -> None:
@@ -101,9 +146,13 @@ def load_agents() -> dict[str, str]:
     return problems
 
 
+def imported_once() -> dict[str, str]:
+    """As `load_agents`, once in a process: a module that fails would be executed again each time."""
+    return _problems_of(tuple(settings.AGENTSTATE_AGENTS))
+
+
 @cache
 def _problems_of(modules: tuple[str, ...]) -> dict[str, str]:
-    """As `load_agents`, once in a process: a module that fails would be executed again each time."""
     return load_agents()
 
 
@@ -112,7 +161,7 @@ def runnable(key: str) -> Registration:
 
     :raises AgentError: saying what to do. A module that cannot be imported keeps only its own agents from running.
     """
-    problems = _problems_of(tuple(settings.AGENTSTATE_AGENTS))
+    problems = imported_once()
     try:
         registration = registry.get(key)
     except AgentError as error:
@@ -168,16 +217,33 @@ def _row(
     )
 
 
-def _definition(key: str, description: "Description") -> AgentDefinition:
-    return AgentDefinition(agent=key, definition=description.definition, parts=description.parts)
+def _definition(key: str, description: "Description", beat_at: datetime | None = None) -> AgentDefinition:
+    return AgentDefinition(
+        agent=key, definition=description.definition, parts=description.parts, beat_at=beat_at
+    )
 
 
-def _why_not_registered(module: str, problems: dict[str, str]) -> str:
+def _withdraw(published: QuerySet[RegisteredAgent], problems: Mapping[str, str], now: datetime) -> None:
+    """Withdraw those of these agents that neither this process registers nor a worker that is online has.
+
+    A worker says that it has an agent in the transaction that publishes it. So what was published before this looked,
+    and not again since, is no worker's: the condition of each write.
+    """
+    registered = [registration.key for registration in registry.all()]
+    others = Exists(had_by_workers(now).filter(agent=OuterRef("key")))
+    for row in published.exclude(key__in=registered).exclude(others):
+        seen = RegisteredAgent.objects.filter(key=row.key, published_at=row.published_at)
+        used = Exists(Session.objects.filter(agent=OuterRef("key")))
+        if problems or not seen.exclude(used).delete()[0]:
+            seen.update(problem=_why_not_registered(row.module, problems))
+
+
+def _why_not_registered(module: str, problems: Mapping[str, str]) -> str:
     """Why no process has the agent: what is wrong with its own module, where that is known, and nothing else."""
     return _problem_of(module, problems) or " ".join([_NOT_REGISTERED, *problems.values()])
 
 
-def _problem_of(module: str, problems: dict[str, str]) -> str:
+def _problem_of(module: str, problems: Mapping[str, str]) -> str:
     """Why the module cannot be imported; "" where nothing is known of that."""
     for failed, problem in problems.items():
         if module == failed or module.startswith(f"{failed}."):

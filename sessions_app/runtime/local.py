@@ -134,11 +134,12 @@ class _Worker(WorkController):
 
 @contextmanager
 def worker() -> Iterator[threading.Thread]:
-    """Run sessions in this process. On leaving, no step starts, and steps that run have GRACE_SECONDS to end.
+    """Run sessions in this process, which has published its agents. On leaving, no step starts, and steps that run have
+    GRACE_SECONDS to end.
 
     Yields the worker's thread. It is still alive afterwards if a step did not end in time.
     """
-    from sessions_app.runtime.process import heartbeat
+    from sessions_app.runtime.process import heartbeat, start_publishing
     from sessions_app.runtime.stopping import stopping
 
     logging.getLogger("celery").setLevel(logging.WARNING)
@@ -149,6 +150,7 @@ def worker() -> Iterator[threading.Thread]:
     thread.start()
     # Celery's signals of a worker that has started are sent by its command line only.
     heartbeat()
+    start_publishing(published=True)
     try:
         yield thread
     finally:

@@ -1,4 +1,4 @@
-"""This worker process: its name, its heartbeat, and the handlers of Celery's signals when it starts and ends.
+"""This worker process: its name, its heartbeat, its agents, and the handlers of Celery's signals.
 
 Celery's signals are connected when `sessions_app.tasks` is imported, which every Celery worker does.
 """
@@ -49,11 +49,19 @@ def spare_imports() -> None:
     gc.freeze()
 
 
+def start_publishing(*, published: bool = False) -> None:
+    """Let this process, which a worker begins as, publish its agents and say that it has them, until it ends.
+
+    :param published: It has published them as those of a worker already.
+    """
+    publisher = _publishers[worker_name()] = Publisher(published=published)
+    publisher.start()
+
+
 @signals.worker_ready.connect
 def _publish_agents(**kwargs: Any) -> None:
     """Web processes show the agents that workers publish."""
-    publisher = _publishers[worker_name()] = Publisher()
-    publisher.start()
+    start_publishing()
 
 
 @signals.worker_process_init.connect

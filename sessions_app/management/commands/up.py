@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from django.conf import settings
 from django.core.management import BaseCommand, CommandError, CommandParser, call_command
 from django.db import connection
+from django.utils import timezone
 
 from agentstate.hosts import with_port
 from agentstate.installation import MANAGE
@@ -63,7 +64,7 @@ class Command(BaseCommand):
                     self._say(f"No demo users: {why}. Create an account with: {MANAGE} createsuperuser")
             elif not no_demo:
                 self._open_demo_users(password)
-            for problem in publish_agents():
+            for problem in publish_agents(beat_at=timezone.now()):
                 self.stderr.write(problem)
             if not no_demo and seed.is_wanted():
                 self._say("Preparing the sessions of the demo...")
