@@ -91,8 +91,8 @@ def watch() -> None:
     write_rows = whole_commits._write
     is_one_statement = connection.vendor == "postgresql"
 
-    def claims(session_id: UUID, worker: str, now: datetime | None = None) -> leases.Claim | None:
-        won = claim(session_id, worker, now)
+    def claims(session_id: UUID, worker: str, now: datetime | None = None, **how: Any) -> leases.Claim | None:
+        won = claim(session_id, worker, now, **how)
         if won is not None:
             _titles[str(session_id)] = Session.objects.values_list("title", flat=True).get(pk=session_id)
             moment(str(session_id), "claimed", "", worker=worker)

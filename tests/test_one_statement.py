@@ -17,9 +17,10 @@ from django.utils import timezone
 
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from benchmarks.wire import counting
-from sessions_app.models import ModelCall, Session
+from sessions_app.models import AgentDefinition, ModelCall, Session
 from sessions_app.runtime import leases
 from sessions_app.runtime.journal import OrmJournal
+from sessions_app.runtime.own_agents import OwnAgents
 from tests.adapters import OrmAdapter
 from tests.databases import connected
 from tests.test_journal_contract import AT, begun, checkpoint, pay, reply
@@ -228,7 +229,7 @@ def test_a_due_session_is_claimed_by_one_statement_and_once() -> None:
     now = timezone.now()
     Session.objects.filter(pk=session.pk).update(status="queued", next_run_at=now)
     with CaptureQueriesContext(connection) as sent:
-        claim = leases.claim(session.pk, "host:1", now)
+        claim = leases.claim(session.pk, "host:1", now, own=OwnAgents(["contract", "another"]))
     assert len(sent) == 1
     row = session.fresh()
     assert claim is not None
@@ -247,3 +248,14 @@ def test_a_due_session_is_claimed_by_one_statement_and_once() -> None:
     )
     assert leases.claim(session.pk, "host:2", now) is None
     assert session.fresh().worker == "host:1"
+
+
+def test_a_due_session_whose_agent_another_worker_has_is_left_to_it() -> None:
+    session = OrmAdapter()
+    now = timezone.now()
+    Session.objects.filter(pk=session.pk).update(status="queued", next_run_at=now)
+    had = AgentDefinition.objects.create(agent="contract", definition="d1", beat_at=now)
+    assert leases.claim(session.pk, "host:1", now, own=OwnAgents([])) is None
+    assert session.fresh().status == "queued"
+    had.delete()
+    assert leases.claim(session.pk, "host:1", now, own=OwnAgents([])) is not None

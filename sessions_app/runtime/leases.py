@@ -37,6 +37,7 @@ from sessions_app import locks
 from sessions_app.mirror.live import session_changed
 from sessions_app.models import Session, Status, Worker
 from sessions_app.models.compiled import compiled
+from sessions_app.runtime.own_agents import OwnAgents
 from sessions_app.runtime.recovery import recover
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,8 @@ _TABLE = Session._meta.db_table
 _TAKE = (
     f"UPDATE {_TABLE} SET status = %s, epoch = epoch + 1, attempt = attempt + 1, worker = %s, lease_expires_at = %s, "  # noqa: S608 - our own table
     "next_run_at = NULL, change = change + 1, updated_at = %s "
-    f"WHERE id = (SELECT id FROM {_TABLE} WHERE id = %s AND status = %s AND next_run_at <= %s FOR UPDATE SKIP LOCKED) "
+    f"WHERE id = (SELECT id FROM {_TABLE} WHERE id = %s AND status = %s AND next_run_at <= %s "
+    "AND (%s::text[] IS NULL OR agent = ANY(%s::text[])) FOR UPDATE SKIP LOCKED) "
     "RETURNING epoch, attempt, agent"
 )
 
@@ -88,15 +90,20 @@ def _claimed(session_id: UUID, epoch: int) -> QuerySet[Session]:
     return claimed.select_related("branch")
 
 
-def claim(session_id: UUID, worker: str, now: datetime | None = None) -> Claim | None:
+def claim(
+    session_id: UUID, worker: str, now: datetime | None = None, *, own: OwnAgents | None = None
+) -> Claim | None:
     """Claim a session that is due, or whose worker is lost.
 
-    :returns: None if it is neither, if another worker was first, or if the session is locked.
+    :param own: The agents of the worker, if it leaves sessions of others to other workers.
+    :returns: None if it is neither, if another worker was first, if the session is locked, or if it is left to another
+        worker.
     """
     now = now or timezone.now()
-    if connection.vendor == "postgresql" and (claimed := _take(session_id, worker, now)) is not None:
+    if connection.vendor == "postgresql" and (claimed := _take(session_id, worker, now, own)) is not None:
         return claimed
-    if not Session.objects.claimable(now).filter(pk=session_id).exists():
+    found = Session.objects.claimable(now).filter(pk=session_id).values("agent").first()
+    if found is None or (own is not None and own.leaves(found["agent"], now)):
         return None
     try:
         with locks.transaction_that_waits(CLAIM_WAIT_SECONDS):
@@ -108,10 +115,14 @@ def claim(session_id: UUID, worker: str, now: datetime | None = None) -> Claim |
         return None
 
 
-def _take(session_id: UUID, worker: str, now: datetime) -> Claim | None:
-    """Claim a session that is due, by one statement of PostgreSQL; None if it is not, or if it is locked."""
+def _take(session_id: UUID, worker: str, now: datetime, own: OwnAgents | None) -> Claim | None:
+    """Claim a session that is due, by one statement of PostgreSQL; None if it is not, if it is locked, or if its agent
+    is not one of the worker's own.
+    """
     lease_end = _lease_end(now)
-    given: list[Any] = [Status.RUNNING.value, worker, lease_end, now, session_id, Status.QUEUED.value, now]
+    keys = None if own is None else own.keys
+    given: list[Any] = [Status.RUNNING.value, worker, lease_end, now]
+    given += [session_id, Status.QUEUED.value, now, keys, keys]
     with connection.prepared_cursor() as cursor:  # type: ignore[attr-defined]
         cursor.execute(_TAKE, given)
         taken = cursor.fetchone()

@@ -27,6 +27,7 @@ from sessions_app.runtime.event_loop import run_on_loop
 from sessions_app.runtime.journal import OrmJournal
 from sessions_app.runtime.kept_contexts import Kept, kept_contexts
 from sessions_app.runtime.long_term import OrmMemory
+from sessions_app.runtime.own_agents import own_agents
 from sessions_app.runtime.partial_replies import shown_replies
 from sessions_app.runtime.semantic_cache import OrmReplyStore
 from sessions_app.runtime.stopping import stopping
@@ -53,10 +54,11 @@ def drive(
         any thread.
     :param urgent_waits: Asked at each step of the slice but those of its beginning: when it says True, the session
         gives way. May be called in any thread.
-    :returns: "busy" if another worker has it or it is not due; "lost" if another worker took it over meanwhile, or the
-        database was unavailable; else its status after the run. "queued" means that there is more to do.
+    :returns: "busy" if another worker has it, if it is left to another worker, or if it is not due; "lost" if another
+        worker took it over meanwhile, or the database was unavailable; else its status after the run. "queued" means
+        that there is more to do.
     """
-    claim = leases.claim(session_id, worker)
+    claim = leases.claim(session_id, worker, own=own_agents())
     if claim is None:
         return "busy"
     kept = kept_contexts().take(session_id, epoch=claim.epoch)
