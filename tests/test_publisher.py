@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, ProgrammingError
+from django.db import OperationalError, ProgrammingError, connection
 from django.utils import timezone
 from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
@@ -15,6 +15,7 @@ from haystack.components.generators.chat import MockChatGenerator
 from agentstate import agent
 from sessions_app.models import AgentDefinition, RegisteredAgent, online_since
 from sessions_app.runtime import agents as publishing
+from sessions_app.runtime import process
 from sessions_app.runtime import publisher as module
 from sessions_app.runtime.agents import publish_agents
 from sessions_app.runtime.publisher import Publisher
@@ -162,6 +163,37 @@ def test_with_each_beat_a_worker_says_by_one_statement_that_it_has_its_agents(
     with django_assert_num_queries(2):
         publisher.beat(soon)
     assert [*AgentDefinition.objects.values_list("beat_at", flat=True)] == [soon] * 2
+
+
+@pytest.mark.parametrize(
+    "redis_url, modules, variable, warns",
+    [
+        ("redis://one", ["agentstate.demo.agents"], None, True),
+        ("", ["agentstate.demo.agents"], None, False),
+        ("redis://one", ["agentstate.demo.agents"], "agentstate.demo.agents", False),
+        ("redis://one", ["desk.agents"], None, False),
+    ],
+    ids=["not set", "tried out on one machine", "set to them", "settings of one's own"],
+)
+def test_a_worker_says_at_its_start_that_it_has_the_demo_agents_since_the_setting_is_missing(
+    redis_url: str,
+    modules: list[str],
+    variable: str | None,
+    warns: bool,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings.REDIS_URL, settings.AGENTSTATE_AGENTS = redis_url, modules
+    monkeypatch.delenv("AGENTSTATE_AGENTS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("AGENTSTATE_AGENTS", variable)
+    # As where the tests have SQLite.
+    monkeypatch.setattr(connection, "vendor", "sqlite")
+    monkeypatch.setattr(process, "start_publishing", lambda: None)
+    process._publish_agents()
+    told = "AGENTSTATE_AGENTS is not set, so this worker has the demo agents only."
+    assert any(message.startswith(told) for message in caplog.messages) == warns
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ Celery's signals are connected when `sessions_app.tasks` is imported, which ever
 """
 
 import gc
+import logging
 import os
 import socket
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 from celery import bootsteps, signals
 from celery.concurrency.prefork import TaskPool as PreforkPool
+from django.conf import settings
 from django.db import connection
 
 from agentstate.celery import app
@@ -20,6 +22,7 @@ from sessions_app.runtime.leases import Heartbeat, sign_off
 from sessions_app.runtime.publisher import Publisher
 from sessions_app.runtime.stopping import stopping
 
+logger = logging.getLogger(__name__)
 _heartbeats: dict[str, Heartbeat] = {}
 # By the name of the process: a child of prefork that is forked later has those of its parent.
 _publishers: dict[str, Publisher] = {}
@@ -61,7 +64,22 @@ def start_publishing(*, published: bool = False) -> None:
 @signals.worker_ready.connect
 def _publish_agents(**kwargs: Any) -> None:
     """Web processes show the agents that workers publish."""
+    if _runs_demo_agents_unasked():
+        logger.warning(
+            "AGENTSTATE_AGENTS is not set, so this worker has the demo agents only. "
+            "Set it to the modules that register your agents."
+        )
     start_publishing()
+
+
+def _runs_demo_agents_unasked() -> bool:
+    """Whether the agents are those of the default, which suits a desk on one machine that is tried out."""
+    tried_out = connection.vendor == "sqlite" and not settings.REDIS_URL
+    return (
+        settings.AGENTSTATE_AGENTS == ["agentstate.demo.agents"]
+        and "AGENTSTATE_AGENTS" not in os.environ
+        and not tried_out
+    )
 
 
 @signals.worker_process_init.connect
