@@ -1,6 +1,7 @@
-"""Celery's messages on Redis: what a worker asks for, and how it outlives a broker that is lost.
+"""Celery's messages on Redis: what a worker asks for, and how it outlives a broker that is lost or refuses writes.
 
-`agentstate.celery` gives `Channel` to kombu's Redis transport. It differs from kombu's own in two ways.
+`agentstate.celery` gives `Channel` and `CONNECTION_ERRORS` to kombu's Redis transport. They differ from kombu's own in
+three ways.
 
 A worker asks for the messages that one of its free threads may run (`agentstate.worker_threads`).
 
@@ -8,13 +9,17 @@ For a channel whose connection was lost, nothing is done. kombu 5.7 puts message
 acknowledges one that arrived just before on the channel that is closed; where the broker is gone, either may end the
 worker with "Unrecoverable error". A message is only a wake-up: the sweep finds the session of one that is lost, and a
 worker that gets one twice finds the session claimed.
+
+A server that answers and refuses, since it has become a replica, cannot write to its disk or is full, counts as one
+that is lost: kombu would let its answer end the worker. No connection is open until the server takes writes, so who
+needs one tries again with growing pauses, as for a server that is away.
 """
 
 from typing import Any
 
 from kombu.transport import redis
 from kombu.utils.scheduling import priority_cycle
-from redis import Redis, RedisError
+from redis import Redis, RedisError, ResponseError
 
 from agentstate.queues import QUEUES, URGENT_QUEUES
 from agentstate.worker_threads import worker_threads
@@ -25,6 +30,9 @@ ASK_SECONDS = 0.05
 # The first version that takes parts of seconds.
 OLDEST = 6
 _CAN_WAIT = frozenset(QUEUES) - URGENT_QUEUES
+CONNECTION_ERRORS: tuple[type[Exception], ...] = (*redis.Transport.connection_errors, ResponseError)
+# A key that nobody makes. The server may let its user write to kombu's own keys only, with kombu's own commands.
+_NEVER_THERE = "_kombu.binding.never-there"
 
 
 def why_too_old(url: str) -> str:
@@ -82,6 +90,17 @@ class Channel(redis.Channel):
 
     QoS = QoS
     queue_order_strategy = "agentstate.broker:QueueCycle"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """:raises ResponseError: if the server does not take writes."""
+        super().__init__(*args, **kwargs)
+        try:
+            with self.conn_or_acquire() as client:
+                # A write that could take memory, and that changes nothing: it sets only what is there.
+                client.set(_NEVER_THERE, "", xx=True)
+        except CONNECTION_ERRORS:
+            self.close()
+            raise
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         if _only_urgent() and not _CAN_WAIT.isdisjoint(self.active_queues):

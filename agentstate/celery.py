@@ -16,7 +16,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentstate.settings")
 
 from django.conf import settings
 
-from agentstate.broker import Channel, why_too_old
+from agentstate.broker import CONNECTION_ERRORS, Channel, why_too_old
 from agentstate.installation import MANAGE
 from agentstate.queues import QUEUE, QUEUES, SWEEP_QUEUE
 
@@ -94,6 +94,7 @@ app.conf.update(
 )
 
 Transport.Channel = Channel
+Transport.connection_errors = CONNECTION_ERRORS
 # That of `celery worker -P threads`, for which there is no setting.
 concurrency.ALIASES["threads"] = "agentstate.worker_pool:ThreadPool"  # type: ignore[attr-defined]
 

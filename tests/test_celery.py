@@ -2,6 +2,8 @@
 
 import os
 import signal
+from contextlib import contextmanager
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -236,6 +238,66 @@ def test_a_person_waits_for_seconds_only_where_redis_has_stopped_answering(env, 
         done.stderr.count("was not sent: Timeout reading from socket. It stays queued, and the next sweep")
         == 2
     )
+
+
+@contextmanager
+def refusing_writes(server, how):
+    """The server answers, and takes no writes meanwhile."""
+    in_the_way = Path(server.config_get("dir")["dir"], server.config_get("dbfilename")["dbfilename"])
+    if how == "a replica":
+        server.replicaof("127.0.0.1", 1)
+    elif how == "full":
+        server.config_set("maxmemory", 1)
+    else:
+        in_the_way.mkdir()
+        server.config_set("save", "3600 1000000")
+        server.bgsave()
+        wait_for(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "err", "it to fail")
+    try:
+        yield
+    finally:
+        server.replicaof("NO", "ONE")
+        server.config_set("maxmemory", 0)
+        server.config_set("save", "")
+        if in_the_way.is_dir():
+            in_the_way.rmdir()
+
+
+@pytest.fixture
+def server(redis_url):
+    with redis.Redis.from_url(redis_url, decode_responses=True) as server:
+        yield server
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "pool, how", [("threads", "a replica"), ("prefork", "a replica"), ("threads", "without a disk")]
+)
+def test_a_worker_goes_on_when_a_broker_takes_writes_again_which_it_has_refused(pool, how, env, server):
+    with running((*WORKER, "--pool", pool), env) as worker:
+        wait_until_published()
+        wait_for(lambda: server.info("clients")["blocked_clients"], "the worker to ask for a message")
+        with refusing_writes(server, how):
+            worker.wait_for_output("WARNING .*Connection to broker lost", 30)
+            worker.wait_for_output("Cannot connect to redis", 30)
+        wait_until_done(manage(env, "agent", "start", "claims", QUESTION))
+        os.kill(worker.pid, signal.SIGTERM)
+        assert worker.wait() == 0
+    assert "CRITICAL" not in worker.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [WORKER, BEAT])
+@pytest.mark.parametrize("how", ["a replica", "full"])
+def test_a_process_that_starts_while_the_broker_refuses_writes_waits_for_it(command, how, env, server):
+    with refusing_writes(server, how), running(command, env) as process:
+        process.wait_for_output("Cannot connect to redis|Connection error", 30)
+        server.replicaof("NO", "ONE")
+        server.config_set("maxmemory", 0)
+        wait_for(lambda: server.exists("_kombu.binding.agentstate.sweep"), "it to use the broker")
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait() == 0
+    assert "CRITICAL" not in process.output
 
 
 CLOSE_WITH_AN_UNACKNOWLEDGED_MESSAGE = """
