@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 from environs import Env
@@ -10,6 +10,11 @@ from environs import Env
 from agentstate.prices import Price, read_prices
 
 DAY: Final = 24 * 60 * 60
+CERTIFICATES: Final = ("none", "optional", "required")
+ENCODED: Final = (
+    "If that is not meant, a character of the user's name or password has to be encoded: / as %2F, # as %23, ? as %3F, "
+    "[ as %5B, ; as %3B, @ as %40."
+)
 
 env = Env()
 Default = TypeVar("Default", bound=int | None)
@@ -78,14 +83,46 @@ def hidden_keys(name: str) -> list[str]:
     return given
 
 
-def redis_url(name: str, default: str = "") -> str:
+def redis_url(name: str, default: str = "", *, of_celery: bool = False) -> str:
+    """No sentence of a refusal shows anything of a password.
+
+    :param of_celery: Celery reads the address, too, and takes fewer options in it than redis-py.
+    """
     url: str = env.str(name, "") or default
-    if url and not url.startswith(("redis://", "rediss://")):
+    if not url:
+        return url
+    if not url.startswith(("redis://", "rediss://")):
         raise ImproperlyConfigured(
             f"{name} must begin with redis:// or rediss://, unlike {url.partition(':')[0]}:."
         )
     check_port(name, url)
+    if wrong := _wrong_in_redis_url(url, of_celery=of_celery):
+        raise ImproperlyConfigured(f"{name} {wrong} {ENCODED}")
     return url
+
+
+def _wrong_in_redis_url(url: str, *, of_celery: bool) -> str:
+    from redis import ConnectionPool, RedisError
+
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    database = parts.path.removeprefix("/")
+    if parts.fragment or ";" in url:
+        return "must contain neither # nor ;."
+    if database and not database.isdecimal():
+        return "must have nothing but the number of a database behind the host, such as redis://localhost:6379/0."
+    if of_celery and any(not option.startswith("ssl_") for option in options):
+        return (
+            "may have no options but those for TLS, which begin with ssl_. Give the database as in "
+            "redis://localhost:6379/0."
+        )
+    if options.get("ssl_cert_reqs", CERTIFICATES[0]) not in CERTIFICATES:
+        return f"must have one of {', '.join(CERTIFICATES)} as its ssl_cert_reqs."
+    try:
+        ConnectionPool.from_url(url).make_connection()  # which does not connect yet
+    except (RedisError, TypeError, ValueError):
+        return "has an option that does not exist or has a wrong value. Options for TLS need rediss://."
+    return ""
 
 
 def check_port(name: str, url: str) -> None:
@@ -94,8 +131,7 @@ def check_port(name: str, url: str) -> None:
         _ = urlsplit(url).port
     except ValueError:
         raise ImproperlyConfigured(
-            f"{name}: the host and colon are not followed by a port from 1 to 65535. If a port is there, a character "
-            "of the user's name or password has to be encoded: / as %2F, # as %23, ? as %3F, [ as %5B."
+            f"{name}: the host and colon are not followed by a port from 1 to 65535. {ENCODED}"
         ) from None
 
 

@@ -102,7 +102,7 @@ try:
     TRUSTED_PROXIES = count("TRUSTED_PROXIES", None, least=0)
     ALLOWED_HOSTS = names("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
     CSRF_TRUSTED_ORIGINS = names("CSRF_TRUSTED_ORIGINS")
-    REDIS_URL = redis_url("REDIS_URL")
+    REDIS_URL = redis_url("REDIS_URL", of_celery=True)
     LOG_LEVEL = env.log_level("LOG_LEVEL", logging.INFO)
     SECURE_HSTS_SECONDS = count("SECURE_HSTS_SECONDS", 3600 * 24 * 365, least=0)
 

@@ -2,7 +2,8 @@
 
 A message is only a wake-up. What is due is recorded in the database, so a message that is lost, or that cannot be sent
 because the broker is unavailable, delays a session until the next sweep and loses nothing. `wake` and `wake_bulk` are
-called inside a transaction: the message is sent once that is committed. No function raises for an unavailable broker.
+called inside a transaction: the message is sent once that is committed. No function raises for a broker that is
+unavailable or refuses the message.
 """
 
 import logging
@@ -12,7 +13,8 @@ from uuid import UUID
 
 from celery import current_app
 from django.db import transaction
-from kombu.exceptions import OperationalError
+from kombu.exceptions import KombuError
+from redis import RedisError
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +52,11 @@ def _send(task: str, argument: str | int, *, what: str, **options: Any) -> bool:
     """:returns: Whether the broker took the message."""
     try:
         current_app.send_task(task, (argument,), **options)
-    except (OperationalError, OSError) as error:
+    except (KombuError, RedisError, OSError) as error:
         logger.warning(
             "The wake-up of %s was not sent: %s. It stays queued, and the next sweep sends it again.",
             what,
-            error,
+            str(error).rstrip("."),
         )
         return False
     return True

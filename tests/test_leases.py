@@ -10,8 +10,9 @@ import pytest
 from django.db import DatabaseError, connection, connections
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
-from kombu.exceptions import OperationalError
+from kombu.exceptions import KombuError, OperationalError
 from pytest_django import Settings
+from redis.exceptions import ReadOnlyError
 
 from agentstate.celery import app
 from agentstate.queues import FOUND_QUEUE, LATER_QUEUE
@@ -488,17 +489,20 @@ def test_a_session_that_gave_way_is_woken_behind_all_others(
     assert sent == queues
 
 
-def test_an_unavailable_broker_is_tried_once_by_a_sweep(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "error", [OperationalError("away"), KombuError("refused"), ReadOnlyError("You can't write.")]
+)
+def test_a_broker_that_is_unavailable_or_refuses_is_tried_once_by_a_sweep(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tries: list[Any] = []
 
     def refuse(task: str, args: Any, **options: Any) -> None:
         tries.append(args)
-        raise OperationalError("away")
+        raise error
 
     monkeypatch.setattr(app, "send_task", refuse)
     builders.queued(), builders.queued()
     tasks.sweep()
     assert len(tries) == 1
-    assert caplog.text.count("was not sent") == 1
+    assert caplog.text.count(f"was not sent: {str(error).rstrip('.')}. It stays queued") == 1

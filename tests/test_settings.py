@@ -130,6 +130,31 @@ def load(monkeypatch, tmp_path):
                 ("DATABASE_URL", "postgres://u:pass#word@host/x"),
             )
         ),
+        *(
+            ({"REDIS_URL": f"{scheme}://{rest}"}, f"REDIS_URL {sentence}")
+            for scheme, rest, sentence in (
+                (
+                    "redis",
+                    "localhost/notadb",
+                    "must have nothing but the number of a database behind the host",
+                ),
+                ("redis", "localhost/0/1", "must have nothing but the number of a database behind the host"),
+                ("redis", "localhost/?db=x", "may have no options but those for TLS"),
+                ("redis", "localhost/?db=1", "may have no options but those for TLS"),
+                ("redis", "localhost/?ssl_cert_reqs=none", "has an option that does not exist"),
+                ("rediss", "localhost/?ssl_nonsense=1", "has an option that does not exist"),
+                ("rediss", "localhost/?ssl_cert_reqs=nonsense", "must have one of none, optional, required"),
+                ("rediss", "localhost/?ssl_min_version=x", "has an option that does not exist"),
+            )
+        ),
+        (
+            {"AGENTSTATE_MIRROR_URL": "redis://host/?db=x"},
+            "AGENTSTATE_MIRROR_URL has an option that does not",
+        ),
+        (
+            {"AGENTSTATE_MIRROR_URL": "redis://host/?foo=1"},
+            "AGENTSTATE_MIRROR_URL has an option that does not",
+        ),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_by_name(load, env, sentence):
@@ -142,11 +167,39 @@ def test_the_address_of_a_database_in_memory_has_no_port(load):
     assert load(DATABASE_URL="sqlite://:memory:")["DATABASES"]["default"]["NAME"] == ":memory:"
 
 
-def test_an_address_that_is_refused_is_not_shown_with_its_password(load):
-    url = "postgres://anna:sesame#1@host/x"
+@pytest.mark.parametrize(
+    "name, url",
+    [
+        ("DATABASE_URL", "postgres://anna:sesame#1@host/x"),
+        ("REDIS_URL", "redis://:p@sesame/sesame@host:6379/0"),
+        ("REDIS_URL", "redis://:p@sesame#sesame@host:6379/0"),
+        ("REDIS_URL", "redis://:p@sesame?sesame@host:6379/0"),
+        ("REDIS_URL", "redis://:p@sesame?sesame=1@host:6379/0"),
+        ("REDIS_URL", "redis://:sesame;sesame@host:6379/0"),
+        ("AGENTSTATE_MIRROR_URL", "redis://:p@sesame?sesame=1@host:6379/0"),
+    ],
+)
+def test_an_address_that_is_refused_is_not_shown_with_its_password(load, name, url):
     with pytest.raises(ImproperlyConfigured) as refused:
-        load(DATABASE_URL=url)
+        load(**{name: url})
     assert "sesame" not in "".join(traceback.format_exception(refused.value))
+    assert "has to be encoded: / as %2F" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://",
+        "redis://localhost",
+        "redis://localhost/",
+        "redis://:p@ss@[::1]:6379/3",
+        "rediss://anna:p%40ss@host/0?ssl_cert_reqs=required&ssl_ca_certs=/ca.pem&ssl_check_hostname=true",
+    ],
+)
+def test_an_address_of_redis_that_works_is_kept_as_it_is(load, url):
+    settings = load(REDIS_URL=url)
+    assert (settings["REDIS_URL"], settings["AGENTSTATE_MIRROR_URL"]) == (url, url)
+    assert load(AGENTSTATE_MIRROR_URL="redis://host?db=2&socket_timeout=5")["AGENTSTATE_MIRROR"]
 
 
 def test_a_number_that_is_not_set_is_none_or_its_default(load, monkeypatch):
