@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import OperationalError
+from django.db import OperationalError, connection
 
 from sessions_app.access.masking import Mask
 from sessions_app.history.export import session_json
@@ -406,6 +406,29 @@ def test_a_state_that_is_no_object_is_wrong_usage(state: str) -> None:
     assert not Session.objects.exists()
 
 
+@pytest.mark.parametrize(
+    "statement, asks",
+    [
+        ("SELECT * FROM not_there", True),
+        ("SELECT not_there FROM sessions_app_session", True),
+        ("SELECT 1 FROM", False),
+    ],
+)
+def test_only_where_a_table_or_a_column_is_missing_is_it_asked_whether_the_database_is_migrated(
+    statement: str, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    monkeypatch.setattr(RegisteredAgent.objects, "exists", fail)
+    with pytest.raises(
+        CommandError, match=r"^The database cannot be used: .*[^.?]\.( Is it migrated\?)?$"
+    ) as told:
+        run("list")
+    assert str(told.value).endswith(" Is it migrated?") == asks
+
+
 def test_a_database_that_cannot_be_used_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*args: object, **kwargs: object) -> None:
         raise OperationalError("connection refused\nis the server running?")
@@ -413,9 +436,7 @@ def test_a_database_that_cannot_be_used_is_one_line(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(RegisteredAgent.objects, "exists", away)
     with pytest.raises(CommandError) as refusal:
         run("list")
-    assert str(refusal.value) == (
-        "The database cannot be used: connection refused is the server running?. Is it migrated?"
-    )
+    assert str(refusal.value) == "The database cannot be used: connection refused is the server running?."
 
 
 @pytest.mark.slow

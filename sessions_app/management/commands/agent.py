@@ -28,6 +28,7 @@ from sessions_app.action_list import DECIDE, FORK, MESSAGE, REWIND
 from sessions_app.history.export import session_json
 from sessions_app.management import breakpoints, decisions, memory_entries, synth, tail
 from sessions_app.management.printed import as_json, one_line, printable
+from sessions_app.management.unusable import why_unusable
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.runtime.agents import publish_agents
 from sessions_app.wording import count
@@ -155,7 +156,7 @@ class Command(BaseCommand):
         except ActionError as error:
             raise CommandError(one_line(error)) from error
         except DatabaseError as error:
-            raise CommandError(f"The database cannot be used: {one_line(error)}. Is it migrated?") from error
+            raise CommandError(why_unusable(error)) from error
 
     def list_agents(self, options: Options) -> None:
         if not RegisteredAgent.objects.exists():
