@@ -12,6 +12,7 @@ from sessions_app.finding import search, search_follower, search_index
 from sessions_app.management.commands import update_search
 from sessions_app.models import Session
 from tests import builders
+from tools.processes import MANAGE, environment, run, running
 
 pytestmark = pytest.mark.django_db
 
@@ -55,7 +56,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
         monkeypatch.setattr(update_search, "sleep", pause)
         with pytest.raises(SystemExit) as ended:
             call_command("update_search", "--follow")
-        assert ended.value.code == 130
+        assert ended.value.code == 0
         return pauses
 
     return follow
@@ -165,7 +166,35 @@ def test_a_process_that_follows_goes_on_after_a_database_was_away(
     pauses = rounds(lambda: None)
     assert pauses == [update_search.AWAY_SECONDS, update_search.PAUSE_SECONDS]
     assert len(found("windscreen")) == len(closed) == 1
-    assert "the next begins in 5 s: the database system is shutting down" in caplog.text
+    assert (
+        "the next begins in 5 s: The database cannot be used: the database system is shutting" in caplog.text
+    )
+
+
+@pytest.mark.parametrize("options, signum", [(["--follow"], signal.SIGINT), ([], signal.SIGTERM)])
+def test_what_is_interrupted_ends_with_130(
+    options: list[str], signum: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_index, "update", lambda seconds: signal.raise_signal(signum))
+    with pytest.raises(SystemExit) as ended:
+        call_command("update_search", *options)
+    assert ended.value.code == 130
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("url", ["sqlite_url", "postgres_url"])
+def test_before_the_database_is_migrated_one_that_follows_waits_and_any_other_says_why_it_ends(
+    url: str, request: pytest.FixtureRequest
+) -> None:
+    env = environment(SECRET_KEY="only for this test", DATABASE_URL=request.getfixturevalue(url))
+    once = run((*MANAGE, "update_search"), env)
+    assert (once.returncode, "Traceback" in once.stderr) == (1, False)
+    assert "The database cannot be used: " in once.stderr
+    with running((*MANAGE, "update_search", "--follow"), env) as follower:
+        follower.wait_for_output("WARNING .*the next begins in 5 s: .*Is it migrated", 60)
+        follower.send(signal.SIGTERM)
+        assert follower.wait() == 0
+    assert "Traceback" not in follower.output
 
 
 @pytest.mark.parametrize("read, enough", [(2, 1), (2, 100), (100, 1)])

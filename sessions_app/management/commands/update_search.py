@@ -2,7 +2,8 @@
 
 The sweep adds for one second in every five, in a worker. With ``--follow`` this goes on until it is stopped, and the
 sweep leaves the search to it: for installations where one second is too little, or where the sessions of that worker
-are not to wait for it. Two of them do the same work twice, and harm nothing.
+are not to wait for it. Two of them do the same work twice, and harm nothing. SIGTERM is how it is stopped, with exit
+code 0; whatever is interrupted by Ctrl-C, or by SIGTERM before all is added, ends with 130.
 """
 
 import logging
@@ -11,10 +12,11 @@ from argparse import ArgumentParser
 from time import monotonic, sleep
 from typing import Any, NoReturn
 
-from django.core.management.base import BaseCommand
-from django.db import InterfaceError, InternalError, OperationalError, connection
+from django.core.management.base import BaseCommand, CommandError
+from django.db import Error, InterfaceError, InternalError, OperationalError, ProgrammingError, connection
 
 from sessions_app.finding import search_follower, search_index
+from sessions_app.management.unusable import is_not_migrated, why_unusable
 
 logger = logging.getLogger(__name__)
 # How long new rows may wait, once all that there were have been added.
@@ -33,7 +35,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, follow: bool, **options: Any) -> None:
         # As process 1 of a container it would not be told otherwise.
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        before = signal.signal(signal.SIGTERM, _end if follow else signal.default_int_handler)
         try:
             if follow:
                 _follow()
@@ -41,13 +43,22 @@ class Command(BaseCommand):
                 pass
         except KeyboardInterrupt:
             raise SystemExit(130) from None
+        except Error as error:
+            raise CommandError(why_unusable(error)) from error
         finally:
             signal.signal(signal.SIGTERM, before)
         self.stdout.write("The search is up to date.")
 
 
+def _end(signum: int, frame: object) -> NoReturn:
+    raise SystemExit(0)
+
+
 def _follow() -> NoReturn:
-    """Until it is interrupted. It says nothing at its end: that would wait for a database that is away."""
+    """Until it is interrupted. It waits for a database that is away, or is not migrated yet.
+
+    It says nothing at its end: that would wait for a database that is away.
+    """
     said_at = float("-inf")
     while True:
         try:
@@ -55,9 +66,13 @@ def _follow() -> NoReturn:
             if monotonic() - said_at >= SAID_SECONDS:
                 search_follower.say_that_it_follows()
                 said_at = monotonic()
-        except (OperationalError, InterfaceError, InternalError) as error:
+        except (OperationalError, InterfaceError, InternalError, ProgrammingError) as error:
+            if isinstance(error, ProgrammingError) and not is_not_migrated(error):
+                raise
             logger.warning(
-                "A round of the search failed, and the next begins in %g s: %s", AWAY_SECONDS, error
+                "A round of the search failed, and the next begins in %g s: %s",
+                AWAY_SECONDS,
+                why_unusable(error),
             )
             connection.close()
             pause = AWAY_SECONDS
