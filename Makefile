@@ -45,7 +45,8 @@ lint: .venv/dev.stamp  ## Formatting, types, templates, migrations, deployment s
 	$(BIN)/lint-imports --no-logo
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --check --target-version 5.2
 	DATABASE_URL=sqlite://:memory: $(BIN)/python manage.py makemigrations --check --dry-run
-	DATABASE_URL=sqlite://:memory: TRUSTED_PROXIES=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
+	@export DATABASE_URL=sqlite://:memory: TRUSTED_PROXIES=1 STATIC_ROOT=$$(mktemp -d); trap 'rm -r "$$STATIC_ROOT"' EXIT; set -x; \
+	  $(BIN)/python manage.py collectstatic --noinput -v 0 && $(BIN)/python manage.py check --deploy --fail-level WARNING
 
 .PHONY: wheel
 wheel: .venv/dev.stamp  ## Build the wheel in dist/

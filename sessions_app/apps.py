@@ -16,6 +16,7 @@ class SessionsConfig(AppConfig):
         # Tasks bind to this app; without it they would look for a broker of their own.
         import_module("agentstate.celery")
         import_module("sessions_app.checks")
+        import_module("sessions_app.setting_checks")
         import_module("sessions_app.history.snapshot")  # with it `AgentState.of` reads a session
         import_module("sessions_app.mirror.live").connect()
         post_migrate.connect(_ensure_roles, sender=self)

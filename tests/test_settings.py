@@ -12,6 +12,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from sessions_app.checks import proxies_are_known
+from sessions_app.setting_checks import static_files_are_collected
 from tools.processes import CELERY, MANAGE, PROJECT, environment, run
 
 
@@ -335,10 +336,33 @@ def test_scripts_and_styles_come_from_this_site_only(load):
 
 
 @pytest.mark.slow
-def test_deployment_checks_find_nothing():
+def test_deployment_checks_find_nothing_once_the_static_files_are_collected(tmp_path):
     secret = "a secret of more than fifty characters, as deployment checks want it"
-    done = run((*MANAGE, "check", "--deploy", "--fail-level", "WARNING"), environment(SECRET_KEY=secret))
+    env = environment(SECRET_KEY=secret, STATIC_ROOT=str(tmp_path / "static"))
+    check = (*MANAGE, "check", "--deploy", "--fail-level", "WARNING")
+    before = run(check, env)
+    assert before.returncode == 1
+    assert "(agentstate.W006)" in before.stderr
+    assert "(agentstate.W006)" not in run(check, env | {"DEBUG": "true"}).stderr
+    assert run((*MANAGE, "collectstatic", "--noinput"), env).returncode == 0
+    done = run(check, env)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "manifest", ["", "{}", '{"version": "1.1", "paths": {"of-an-earlier-version.css": "x"}}']
+)
+def test_the_deployment_check_says_where_files_of_the_pages_are_not_collected(settings, tmp_path, manifest):
+    settings.STORAGES = {
+        "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"}
+    }
+    settings.STATIC_ROOT = tmp_path
+    (tmp_path / "staticfiles.json").write_text(manifest)
+    (warning,) = static_files_are_collected(None)
+    assert "collectstatic" in str(warning.hint)
+    assert "in STATIC_ROOT cannot be read" in warning.msg or "lacks files of the pages" in warning.msg
+    settings.DEBUG = True
+    assert static_files_are_collected(None) == []
 
 
 @pytest.mark.slow
