@@ -1,11 +1,15 @@
-"""How the settings read the environment. An invalid value is refused with a sentence that says what to do."""
+"""How the settings read the environment. An invalid value is refused with a sentence that says what to do.
 
-from collections.abc import Sequence
+An empty value counts as none, since a file of variables for systemd or a container often has such lines.
+"""
+
+import os
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
-from environs import Env
+from environs import Env, EnvError
 
 from agentstate.prices import Price, read_prices
 
@@ -18,15 +22,47 @@ ENCODED: Final = (
 
 env = Env()
 Default = TypeVar("Default", bound=int | None)
+Value = TypeVar("Value")
+
+
+def _given(read: Callable[[str], Value], name: str, kind: str) -> Value | None:
+    text = os.environ.get(name, "")
+    if not text:
+        return None
+    try:
+        return read(name)
+    except EnvError:
+        raise ImproperlyConfigured(f"{name} must be {kind}, not {text!r}.") from None
+
+
+def text(name: str, default: str = "") -> str:
+    return os.environ.get(name, "") or default
+
+
+def flag(name: str, default: bool) -> bool:
+    given = flag_or_none(name)
+    return default if given is None else given
+
+
+def flag_or_none(name: str) -> bool | None:
+    return _given(env.bool, name, "true or false")
+
+
+def log_level(name: str, default: int) -> int:
+    level = _given(env.log_level, name, "DEBUG, INFO, WARNING, ERROR or CRITICAL")
+    return default if level is None else level
 
 
 def names(name: str, default: Sequence[str] = ()) -> list[str]:
     """Entries separated by commas; empty ones are left out."""
-    return [entry for entry in env.list(name, list(default), subcast=str.strip) if entry]
+    if not os.environ.get(name):
+        return list(default)
+    return [entry for entry in env.list(name, subcast=str.strip) if entry]
 
 
 def seconds(name: str, default: float, *, or_none: bool = False, most: float = DAY) -> float:
-    value: float = env.float(name, default)
+    given = _given(env.float, name, "a number of seconds")
+    value = default if given is None else given
     if value < 0 or (value == 0 and not or_none):
         least = "from" if or_none else "above"
         raise ImproperlyConfigured(f"{name} must be a number of seconds {least} 0, not {value:g}.")
@@ -88,7 +124,7 @@ def redis_url(name: str, default: str = "", *, of_celery: bool = False) -> str:
 
     :param of_celery: Celery reads the address, too, and takes fewer options in it than redis-py.
     """
-    url: str = env.str(name, "") or default
+    url = text(name, default)
     if not url:
         return url
     if not url.startswith(("redis://", "rediss://")):
@@ -136,7 +172,7 @@ def check_port(name: str, url: str) -> None:
 
 
 def count(name: str, default: Default, *, least: int) -> int | Default:
-    number: int | None = env.int(name, None)
+    number = _given(env.int, name, "a whole number")
     if number is None:
         return default
     if number < least:

@@ -19,7 +19,6 @@ os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "false")
 import dj_database_url
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
-from environs import EnvError
 
 from agentstate.durations import LONGEST_SECONDS
 from agentstate.environment import (
@@ -27,13 +26,16 @@ from agentstate.environment import (
     check_port,
     context_windows,
     count,
-    env,
+    flag,
+    flag_or_none,
     hidden_keys,
+    log_level,
     names,
     patterns,
     prices,
     redis_url,
     seconds,
+    text,
 )
 from agentstate.installation import IS_CLONE, data_folder, shared_folder
 from agentstate.postgresql.limits import lock_limits
@@ -62,7 +64,7 @@ def _secret_key(file: Path) -> str:
 
 
 def _database(lease_seconds: float, connections: int) -> dict[str, Any]:
-    url = env.str("DATABASE_URL", "") or f"sqlite:///{BASE_DIR / 'db.sqlite3'}"
+    url = text("DATABASE_URL") or f"sqlite:///{BASE_DIR / 'db.sqlite3'}"
     if not url.startswith(("sqlite:", "postgres:", "postgresql:")):
         raise ImproperlyConfigured(
             "DATABASE_URL must begin with sqlite:/// or postgres://, the supported databases."
@@ -94,44 +96,40 @@ def _database(lease_seconds: float, connections: int) -> dict[str, Any]:
     return database
 
 
-try:
-    DEBUG = env.bool("DEBUG", False)
-    # Whether browsers connect over TLS; `manage.py up` serves plain HTTP unless this says that a proxy adds TLS.
-    HTTPS: bool | None = env.bool("HTTPS", None)
-    # Whose X-Forwarded-Proto and X-Forwarded-For are believed: without a proxy, anybody can send them.
-    TRUSTED_PROXIES = count("TRUSTED_PROXIES", None, least=0)
-    ALLOWED_HOSTS = names("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
-    CSRF_TRUSTED_ORIGINS = names("CSRF_TRUSTED_ORIGINS")
-    REDIS_URL = redis_url("REDIS_URL", of_celery=True)
-    LOG_LEVEL = env.log_level("LOG_LEVEL", logging.INFO)
-    SECURE_HSTS_SECONDS = count("SECURE_HSTS_SECONDS", 3600 * 24 * 365, least=0)
+DEBUG = flag("DEBUG", False)
+# Whether browsers connect over TLS; `manage.py up` serves plain HTTP unless this says that a proxy adds TLS.
+HTTPS = flag_or_none("HTTPS")
+# Whose X-Forwarded-Proto and X-Forwarded-For are believed: without a proxy, anybody can send them.
+TRUSTED_PROXIES = count("TRUSTED_PROXIES", None, least=0)
+ALLOWED_HOSTS = names("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = names("CSRF_TRUSTED_ORIGINS")
+REDIS_URL = redis_url("REDIS_URL", of_celery=True)
+LOG_LEVEL = log_level("LOG_LEVEL", logging.INFO)
+SECURE_HSTS_SECONDS = count("SECURE_HSTS_SECONDS", 3600 * 24 * 365, least=0)
 
-    AGENTSTATE_AGENTS = names("AGENTSTATE_AGENTS", ["agentstate.demo.agents"])
-    AGENTSTATE_MAX_ATTEMPTS = count("AGENTSTATE_MAX_ATTEMPTS", 5, least=1)
-    AGENTSTATE_LEASE_SECONDS = seconds("AGENTSTATE_LEASE_SECONDS", 12)
-    AGENTSTATE_CONNECTIONS = count("AGENTSTATE_CONNECTIONS", 10, least=0)
-    AGENTSTATE_PROCESSES = count("AGENTSTATE_PROCESSES", None, least=1)
-    DATABASES = {"default": _database(AGENTSTATE_LEASE_SECONDS, AGENTSTATE_CONNECTIONS)}
-    AGENTSTATE_HEARTBEAT_SECONDS = seconds("AGENTSTATE_HEARTBEAT_SECONDS", 5)
-    AGENTSTATE_SWEEP_SECONDS = seconds("AGENTSTATE_SWEEP_SECONDS", 5)
-    AGENTSTATE_SLICE_SECONDS = seconds("AGENTSTATE_SLICE_SECONDS", 20)
-    AGENTSTATE_RESERVED_THREADS = count("AGENTSTATE_RESERVED_THREADS", 2, least=0)
-    AGENTSTATE_KEEP_MB = count("AGENTSTATE_KEEP_MB", 32, least=0)
-    AGENTSTATE_RETRY_SECONDS = seconds("AGENTSTATE_RETRY_SECONDS", 2)
-    AGENTSTATE_CONTEXT_WINDOW = context_windows()
-    AGENTSTATE_PRICES = prices()
-    AGENTSTATE_CURRENCY: str = env.str("AGENTSTATE_CURRENCY", "USD")
-    AGENTSTATE_MIRROR_URL = redis_url("AGENTSTATE_MIRROR_URL", REDIS_URL)
-    AGENTSTATE_MIRROR: bool = env.bool("AGENTSTATE_MIRROR", True) and bool(AGENTSTATE_MIRROR_URL)
-    AGENTSTATE_MIRROR_SECONDS = seconds("AGENTSTATE_MIRROR_SECONDS", DAY, most=LONGEST_SECONDS)
-    AGENTSTATE_STREAMS = count("AGENTSTATE_STREAMS", 500, least=0)
-    AGENTSTATE_MASK_KEYS = hidden_keys("AGENTSTATE_MASK_KEYS")
-    AGENTSTATE_MASK_PATTERNS = patterns("AGENTSTATE_MASK_PATTERNS")
-    if env.str("AGENTSTATE_DEMO_DELAY", ""):
-        # The demo, which does without Django, reads it each time that it waits.
-        seconds("AGENTSTATE_DEMO_DELAY", 0, or_none=True)
-except EnvError as error:
-    raise ImproperlyConfigured(str(error)) from error
+AGENTSTATE_AGENTS = names("AGENTSTATE_AGENTS", ["agentstate.demo.agents"])
+AGENTSTATE_MAX_ATTEMPTS = count("AGENTSTATE_MAX_ATTEMPTS", 5, least=1)
+AGENTSTATE_LEASE_SECONDS = seconds("AGENTSTATE_LEASE_SECONDS", 12)
+AGENTSTATE_CONNECTIONS = count("AGENTSTATE_CONNECTIONS", 10, least=0)
+AGENTSTATE_PROCESSES = count("AGENTSTATE_PROCESSES", None, least=1)
+DATABASES = {"default": _database(AGENTSTATE_LEASE_SECONDS, AGENTSTATE_CONNECTIONS)}
+AGENTSTATE_HEARTBEAT_SECONDS = seconds("AGENTSTATE_HEARTBEAT_SECONDS", 5)
+AGENTSTATE_SWEEP_SECONDS = seconds("AGENTSTATE_SWEEP_SECONDS", 5)
+AGENTSTATE_SLICE_SECONDS = seconds("AGENTSTATE_SLICE_SECONDS", 20)
+AGENTSTATE_RESERVED_THREADS = count("AGENTSTATE_RESERVED_THREADS", 2, least=0)
+AGENTSTATE_KEEP_MB = count("AGENTSTATE_KEEP_MB", 32, least=0)
+AGENTSTATE_RETRY_SECONDS = seconds("AGENTSTATE_RETRY_SECONDS", 2)
+AGENTSTATE_CONTEXT_WINDOW = context_windows()
+AGENTSTATE_PRICES = prices()
+AGENTSTATE_CURRENCY = text("AGENTSTATE_CURRENCY", "USD")
+AGENTSTATE_MIRROR_URL = redis_url("AGENTSTATE_MIRROR_URL", REDIS_URL)
+AGENTSTATE_MIRROR = flag("AGENTSTATE_MIRROR", True) and bool(AGENTSTATE_MIRROR_URL)
+AGENTSTATE_MIRROR_SECONDS = seconds("AGENTSTATE_MIRROR_SECONDS", DAY, most=LONGEST_SECONDS)
+AGENTSTATE_STREAMS = count("AGENTSTATE_STREAMS", 500, least=0)
+AGENTSTATE_MASK_KEYS = hidden_keys("AGENTSTATE_MASK_KEYS")
+AGENTSTATE_MASK_PATTERNS = patterns("AGENTSTATE_MASK_PATTERNS")
+# The demo, which does without Django, reads it each time that it waits.
+seconds("AGENTSTATE_DEMO_DELAY", 0, or_none=True)
 
 if AGENTSTATE_LEASE_SECONDS < 2 * AGENTSTATE_HEARTBEAT_SECONDS:
     raise ImproperlyConfigured(
@@ -139,7 +137,7 @@ if AGENTSTATE_LEASE_SECONDS < 2 * AGENTSTATE_HEARTBEAT_SECONDS:
         f"({AGENTSTATE_HEARTBEAT_SECONDS:g}), or a healthy worker loses its sessions when one heartbeat is late."
     )
 
-SECRET_KEY = env.str("SECRET_KEY", "") or _secret_key(BASE_DIR / ".secret_key")
+SECRET_KEY = text("SECRET_KEY") or _secret_key(BASE_DIR / ".secret_key")
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -239,7 +237,7 @@ AXES_ENABLE_ADMIN = False
 AXES_DISABLE_ACCESS_LOG = True
 
 STATIC_URL = "static/"
-STATIC_ROOT = env.path("STATIC_ROOT", BASE_DIR / "staticfiles")
+STATIC_ROOT = Path(text("STATIC_ROOT") or BASE_DIR / "staticfiles")
 # An installed desk has them in its app, where Django finds them.
 STATICFILES_DIRS = [shared_folder("static")] if IS_CLONE else []
 STORAGES = {

@@ -1,5 +1,6 @@
 """Settings come from the environment, and a wrong one is refused at start with a sentence that says what to do."""
 
+import re
 import runpy
 import shutil
 import stat
@@ -52,7 +53,10 @@ def load(monkeypatch, tmp_path):
             "AGENTSTATE_RESERVED_THREADS must be at least 0, not -1.",
         ),
         ({"AGENTSTATE_KEEP_MB": "-1"}, "AGENTSTATE_KEEP_MB must be at least 0, not -1."),
-        ({"AGENTSTATE_SWEEP_SECONDS": "soon"}, 'Environment variable "AGENTSTATE_SWEEP_SECONDS" invalid'),
+        (
+            {"AGENTSTATE_SWEEP_SECONDS": "soon"},
+            "AGENTSTATE_SWEEP_SECONDS must be a number of seconds, not 'soon'.",
+        ),
         ({"AGENTSTATE_MAX_ATTEMPTS": "0"}, "AGENTSTATE_MAX_ATTEMPTS must be at least 1, not 0."),
         ({"AGENTSTATE_CONTEXT_WINDOW": "claims=big"}, "AGENT=TOKENS for one agent, not 'claims=big'."),
         ({"AGENTSTATE_CONTEXT_WINDOW": "0"}, "AGENTSTATE_CONTEXT_WINDOW must be a number of tokens"),
@@ -81,11 +85,12 @@ def load(monkeypatch, tmp_path):
                 ("/payee/iban", "/payee/iban"),
             )
         ),
-        ({"DEBUG": "perhaps"}, 'Environment variable "DEBUG" invalid'),
+        ({"DEBUG": "perhaps"}, "DEBUG must be true or false, not 'perhaps'."),
+        ({"LOG_LEVEL": "loud"}, "LOG_LEVEL must be DEBUG, INFO, WARNING, ERROR or CRITICAL, not 'loud'."),
         ({"TRUSTED_PROXIES": "-1"}, "TRUSTED_PROXIES must be at least 0, not -1."),
         ({"AGENTSTATE_PROCESSES": "-3"}, "AGENTSTATE_PROCESSES must be at least 1, not -3."),
         ({"AGENTSTATE_PROCESSES": "0"}, "AGENTSTATE_PROCESSES must be at least 1, not 0."),
-        ({"AGENTSTATE_PROCESSES": "two"}, 'Environment variable "AGENTSTATE_PROCESSES" invalid'),
+        ({"AGENTSTATE_PROCESSES": "two"}, "AGENTSTATE_PROCESSES must be a whole number, not 'two'."),
         ({"SECURE_HSTS_SECONDS": "-1"}, "SECURE_HSTS_SECONDS must be at least 0, not -1."),
         ({"AGENTSTATE_CONNECTIONS": "-1"}, "AGENTSTATE_CONNECTIONS must be at least 0, not -1."),
         ({"AGENTSTATE_STREAMS": "-1"}, "AGENTSTATE_STREAMS must be at least 0, not -1."),
@@ -94,12 +99,12 @@ def load(monkeypatch, tmp_path):
             "AGENTSTATE_DEMO_DELAY must be a number of seconds from 0, not -1.",
         ),
         *(
-            ({"AGENTSTATE_DEMO_DELAY": text}, 'Environment variable "AGENTSTATE_DEMO_DELAY" invalid')
+            ({"AGENTSTATE_DEMO_DELAY": text}, "AGENTSTATE_DEMO_DELAY must be a number of seconds, not ")
             for text in ("0.5s", "nan", "inf", " ")
         ),
         ({"AGENTSTATE_CONTEXT_WINDOW": "claims=-5"}, "AGENTSTATE_CONTEXT_WINDOW must be a number of tokens"),
         ({"AGENTSTATE_PRICES": "gpt=-1/2"}, "AGENTSTATE_PRICES: it must be MODEL=IN/OUT"),
-        ({"TRUSTED_PROXIES": "10.0.0.1"}, 'Environment variable "TRUSTED_PROXIES" invalid'),
+        ({"TRUSTED_PROXIES": "10.0.0.1"}, "TRUSTED_PROXIES must be a whole number, not '10.0.0.1'."),
         ({"DATABASE_URL": "mysql://x"}, "DATABASE_URL must begin with"),
         ({"DATABASE_URL": "postgres://host/name?connections=4"}, "Set AGENTSTATE_CONNECTIONS instead"),
         ({"REDIS_URL": "localhost:6379"}, "REDIS_URL must begin with redis:// or rediss://"),
@@ -201,6 +206,19 @@ def test_an_address_of_redis_that_works_is_kept_as_it_is(load, url):
     settings = load(REDIS_URL=url)
     assert (settings["REDIS_URL"], settings["AGENTSTATE_MIRROR_URL"]) == (url, url)
     assert load(AGENTSTATE_MIRROR_URL="redis://host?db=2&socket_timeout=5")["AGENTSTATE_MIRROR"]
+
+
+def test_an_empty_value_counts_as_one_that_is_not_set(load, monkeypatch):
+    source = "".join(
+        (PROJECT / "agentstate" / name).read_text() for name in ("settings.py", "environment.py")
+    )
+    variables = set(re.findall(r'[a-z]\("([A-Z_]+)"', source)) - {"SECRET_KEY"}
+    assert {"HTTPS", "DEBUG", "STATIC_ROOT", "ALLOWED_HOSTS", "AGENTSTATE_LEASE_SECONDS"} <= variables
+    for name in variables:
+        monkeypatch.delenv(name, raising=False)
+    given = {name: value for name, value in load(SECRET_KEY="x").items() if name.isupper()}
+    empty = load(SECRET_KEY="x", **dict.fromkeys(variables, ""))
+    assert {name: empty[name] for name in given} == given
 
 
 def test_a_number_that_is_not_set_is_none_or_its_default(load, monkeypatch):
