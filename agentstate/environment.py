@@ -4,6 +4,7 @@ An empty value counts as none, since a file of variables for systemd or a contai
 """
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -19,6 +20,10 @@ ENCODED: Final = (
     "If that is not meant, a character of the user's name or password has to be encoded: / as %2F, # as %23, ? as %3F, "
     "[ as %5B, ; as %3B, @ as %40."
 )
+
+# A host name, also with the dot that lets in its subdomains; an IPv6 address in brackets; or any host.
+_HOST = re.compile(r"\.?[\w.-]+|\[[0-9A-Fa-f:.]+\]|\*")
+_CURRENCY = re.compile("[A-Z]{3}")
 
 env = Env()
 Default = TypeVar("Default", bound=int | None)
@@ -58,6 +63,27 @@ def names(name: str, default: Sequence[str] = ()) -> list[str]:
     if not os.environ.get(name):
         return list(default)
     return [entry for entry in env.list(name, subcast=str.strip) if entry]
+
+
+def hosts(name: str, default: Sequence[str]) -> list[str]:
+    """Hosts as Django compares them with that of a request, without its port."""
+    given = names(name, default)
+    for host in given:
+        if not _HOST.fullmatch(host):
+            raise ImproperlyConfigured(
+                f"{name} must be hosts alone, without scheme, port and path, such as desk.example.com, 192.0.2.1 or "
+                f"[::1], and commas between them; not {host!r}."
+            )
+    return given
+
+
+def currency(name: str, default: str) -> str:
+    given = text(name, default)
+    if not _CURRENCY.fullmatch(given):
+        raise ImproperlyConfigured(
+            f"{name} must be the three capital letters of a currency in ISO 4217, such as EUR, not {given!r}."
+        )
+    return given
 
 
 def seconds(name: str, default: float, *, or_none: bool = False, most: float = DAY) -> float:
@@ -171,10 +197,12 @@ def check_port(name: str, url: str) -> None:
         ) from None
 
 
-def count(name: str, default: Default, *, least: int) -> int | Default:
+def count(name: str, default: Default, *, least: int, most: int | None = None) -> int | Default:
     number = _given(env.int, name, "a whole number")
     if number is None:
         return default
     if number < least:
         raise ImproperlyConfigured(f"{name} must be at least {least}, not {number}.")
+    if most is not None and number > most:
+        raise ImproperlyConfigured(f"{name} must be at most {most:,}, not {number}.")
     return number

@@ -26,9 +26,11 @@ from agentstate.environment import (
     check_port,
     context_windows,
     count,
+    currency,
     flag,
     flag_or_none,
     hidden_keys,
+    hosts,
     log_level,
     names,
     patterns,
@@ -101,7 +103,7 @@ DEBUG = flag("DEBUG", False)
 HTTPS = flag_or_none("HTTPS")
 # Whose X-Forwarded-Proto and X-Forwarded-For are believed: without a proxy, anybody can send them.
 TRUSTED_PROXIES = count("TRUSTED_PROXIES", None, least=0)
-ALLOWED_HOSTS = names("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+ALLOWED_HOSTS = hosts("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = names("CSRF_TRUSTED_ORIGINS")
 REDIS_URL = redis_url("REDIS_URL", of_celery=True)
 LOG_LEVEL = log_level("LOG_LEVEL", logging.INFO)
@@ -110,7 +112,8 @@ SECURE_HSTS_SECONDS = count("SECURE_HSTS_SECONDS", 3600 * 24 * 365, least=0)
 AGENTSTATE_AGENTS = names("AGENTSTATE_AGENTS", ["agentstate.demo.agents"])
 AGENTSTATE_MAX_ATTEMPTS = count("AGENTSTATE_MAX_ATTEMPTS", 5, least=1)
 AGENTSTATE_LEASE_SECONDS = seconds("AGENTSTATE_LEASE_SECONDS", 12)
-AGENTSTATE_CONNECTIONS = count("AGENTSTATE_CONNECTIONS", 10, least=0)
+# PostgreSQL itself accepts no higher max_connections.
+AGENTSTATE_CONNECTIONS = count("AGENTSTATE_CONNECTIONS", 10, least=0, most=262_143)
 AGENTSTATE_PROCESSES = count("AGENTSTATE_PROCESSES", None, least=1)
 DATABASES = {"default": _database(AGENTSTATE_LEASE_SECONDS, AGENTSTATE_CONNECTIONS)}
 AGENTSTATE_HEARTBEAT_SECONDS = seconds("AGENTSTATE_HEARTBEAT_SECONDS", 5)
@@ -121,7 +124,7 @@ AGENTSTATE_KEEP_MB = count("AGENTSTATE_KEEP_MB", 32, least=0)
 AGENTSTATE_RETRY_SECONDS = seconds("AGENTSTATE_RETRY_SECONDS", 2)
 AGENTSTATE_CONTEXT_WINDOW = context_windows()
 AGENTSTATE_PRICES = prices()
-AGENTSTATE_CURRENCY = text("AGENTSTATE_CURRENCY", "USD")
+AGENTSTATE_CURRENCY = currency("AGENTSTATE_CURRENCY", "USD")
 AGENTSTATE_MIRROR_URL = redis_url("AGENTSTATE_MIRROR_URL", REDIS_URL)
 AGENTSTATE_MIRROR = flag("AGENTSTATE_MIRROR", True) and bool(AGENTSTATE_MIRROR_URL)
 AGENTSTATE_MIRROR_SECONDS = seconds("AGENTSTATE_MIRROR_SECONDS", DAY, most=LONGEST_SECONDS)

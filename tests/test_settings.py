@@ -93,6 +93,25 @@ def load(monkeypatch, tmp_path):
         ({"AGENTSTATE_PROCESSES": "two"}, "AGENTSTATE_PROCESSES must be a whole number, not 'two'."),
         ({"SECURE_HSTS_SECONDS": "-1"}, "SECURE_HSTS_SECONDS must be at least 0, not -1."),
         ({"AGENTSTATE_CONNECTIONS": "-1"}, "AGENTSTATE_CONNECTIONS must be at least 0, not -1."),
+        ({"AGENTSTATE_CONNECTIONS": "999999"}, "AGENTSTATE_CONNECTIONS must be at most 262,143, not 999999."),
+        *(
+            (
+                {"ALLOWED_HOSTS": f"localhost,{host}"},
+                f"such as desk.example.com, 192.0.2.1 or [::1], and commas between them; not '{host}'.",
+            )
+            for host in (
+                "http://desk.example.com",
+                "desk.example.com:443",
+                "desk.example.com/desk",
+                "::1",
+                "a.example b.example",
+                "*.example.com",
+            )
+        ),
+        *(
+            ({"AGENTSTATE_CURRENCY": name}, f"such as EUR, not '{name}'.")
+            for name in ("dollars", "eur", "€", "EURO")
+        ),
         ({"AGENTSTATE_STREAMS": "-1"}, "AGENTSTATE_STREAMS must be at least 0, not -1."),
         (
             {"AGENTSTATE_DEMO_DELAY": "-1"},
@@ -243,6 +262,11 @@ def test_agent_modules_are_a_list_and_spaces_do_not_matter(load):
         "desk.agents",
         "claims.agents",
     ]
+
+
+def test_hosts_may_be_names_addresses_subdomains_or_all(load):
+    hosts = ["desk.example.com", ".example.com", "192.0.2.1", "[2001:db8::1]", "desk_1", "*"]
+    assert load(ALLOWED_HOSTS=", ".join(hosts))["ALLOWED_HOSTS"] == hosts
 
 
 def test_context_windows_are_set_for_all_agents_or_for_one(load):
