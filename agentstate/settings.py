@@ -11,19 +11,17 @@ import secrets
 import tempfile
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 # Haystack reads it when it is imported, wherever that happens first.
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "false")
 
-import dj_database_url
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
+from agentstate.database_url import database
 from agentstate.durations import LONGEST_SECONDS
 from agentstate.environment import (
     DAY,
-    check_port,
     context_windows,
     count,
     currency,
@@ -40,8 +38,6 @@ from agentstate.environment import (
     text,
 )
 from agentstate.installation import IS_CLONE, data_folder, shared_folder
-from agentstate.postgresql.limits import lock_limits
-from agentstate.sqlite_file import OwnersConnection
 
 BASE_DIR = data_folder()
 
@@ -65,39 +61,6 @@ def _secret_key(file: Path) -> str:
         ) from error
 
 
-def _database(lease_seconds: float, connections: int) -> dict[str, Any]:
-    url = text("DATABASE_URL") or f"sqlite:///{BASE_DIR / 'db.sqlite3'}"
-    if not url.startswith(("sqlite:", "postgres:", "postgresql:")):
-        raise ImproperlyConfigured(
-            "DATABASE_URL must begin with sqlite:/// or postgres://, the supported databases."
-        )
-    if not url.startswith("sqlite:"):
-        check_port("DATABASE_URL", url)
-    database: dict[str, Any] = {**dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True)}
-    if url.startswith("sqlite:"):
-        database["ENGINE"] = "agentstate.sqlite"
-        # IMMEDIATE: a transaction takes the write lock when it begins, so that writers wait instead of failing.
-        database["OPTIONS"] = {
-            "factory": OwnersConnection,
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=4000;",
-            **database.get("OPTIONS", {}),
-        }
-    else:
-        options = database.setdefault("OPTIONS", {})
-        database["ENGINE"] = "agentstate.postgresql"
-        if "connections" in options:
-            raise ImproperlyConfigured("Set AGENTSTATE_CONNECTIONS instead of connections in DATABASE_URL.")
-        if connections:
-            # Every thread returns its connection to the pool when it is done with it.
-            options["connections"], database["CONN_MAX_AGE"] = connections, 0
-        # The last one counts where an option is given twice. libpq reads PGOPTIONS only where no options are given.
-        given_options = options.get("options", os.environ.get("PGOPTIONS", ""))
-        options["options"] = f"{lock_limits(lease_seconds)} {given_options}".strip()
-    return database
-
-
 DEBUG = flag("DEBUG", False)
 # Whether browsers connect over TLS; `manage.py up` serves plain HTTP unless this says that a proxy adds TLS.
 HTTPS = flag_or_none("HTTPS")
@@ -115,7 +78,7 @@ AGENTSTATE_LEASE_SECONDS = seconds("AGENTSTATE_LEASE_SECONDS", 12)
 # PostgreSQL itself accepts no higher max_connections.
 AGENTSTATE_CONNECTIONS = count("AGENTSTATE_CONNECTIONS", 10, least=0, most=262_143)
 AGENTSTATE_PROCESSES = count("AGENTSTATE_PROCESSES", None, least=1)
-DATABASES = {"default": _database(AGENTSTATE_LEASE_SECONDS, AGENTSTATE_CONNECTIONS)}
+DATABASES = {"default": database(BASE_DIR, AGENTSTATE_LEASE_SECONDS, AGENTSTATE_CONNECTIONS)}
 AGENTSTATE_HEARTBEAT_SECONDS = seconds("AGENTSTATE_HEARTBEAT_SECONDS", 5)
 AGENTSTATE_SWEEP_SECONDS = seconds("AGENTSTATE_SWEEP_SECONDS", 5)
 AGENTSTATE_SLICE_SECONDS = seconds("AGENTSTATE_SLICE_SECONDS", 20)

@@ -14,7 +14,7 @@ from resource import RLIMIT_NOFILE, getrlimit
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Info, Tags, Warning, register
+from django.core.checks import WARNING, CheckMessage, Error, Info, Tags, Warning, register
 from django.db import DEFAULT_DB_ALIAS
 
 HINT = "Correct the setting AGENTSTATE_AGENTS: a list of modules, separated by commas in the environment."
@@ -124,6 +124,7 @@ def connections_suffice_in_production(
 
 
 def _connections(unreachable: Callable[[str], CheckMessage]) -> list[CheckMessage]:
+    from django.core.exceptions import ImproperlyConfigured
     from django.db import Error as DatabaseError
     from django.db import connection
 
@@ -131,11 +132,14 @@ def _connections(unreachable: Callable[[str], CheckMessage]) -> list[CheckMessag
         return []
     try:
         accepted, processes = _accepted(), _processes()
-    except DatabaseError as error:
+    except (DatabaseError, ImproperlyConfigured) as error:
         why = " ".join(str(error).split())
-        return [
-            unreachable(f"The PostgreSQL server could not be asked how many connections it accepts: {why}")
-        ]
+        what = f"The PostgreSQL server could not be asked how many connections it accepts: {why}"
+        message = unreachable(what)
+        refused = isinstance(error, ImproperlyConfigured) or _is_refused(why)
+        if message.is_serious(WARNING) or not refused:
+            return [message]
+        return [Warning(what, hint="Correct DATABASE_URL, or what the server permits.", id="agentstate.W007")]
     each = connection.settings_dict["OPTIONS"].get("connections")
     hint = f"{_what_to_set(accepted, processes.number)} {processes.counted}"
     if not each:
@@ -177,6 +181,14 @@ def descriptors_suffice(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             id="agentstate.W004",
         )
     ]
+
+
+def _is_refused(why: str) -> bool:
+    """Whether the server answers and refuses, or a parameter is refused, instead of a server that cannot be reached.
+
+    Of a connection that fails there is only this text, in which the server's own words follow their severity.
+    """
+    return any(sign in why for sign in ("FATAL:", "invalid ", "bad value ", "no password supplied"))
 
 
 @dataclass(frozen=True, slots=True)

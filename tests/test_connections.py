@@ -582,6 +582,27 @@ def test_a_server_that_cannot_be_reached_is_named_by_the_check_which_fails_only_
     assert "\n" not in told.msg
 
 
+@pytest.mark.parametrize(
+    "rest, why",
+    [
+        ("no_such_database", 'database "no_such_database" does not exist'),
+        ("postgres?sslmode=nonsense", "invalid sslmode value"),
+        ("postgres?connect_timeout=soon", "bad value for connect_timeout"),
+        ("n" * 64, "is longer than PostgreSQL's limit of 63 characters"),
+    ],
+)
+def test_what_can_never_connect_is_a_warning_of_the_check_before_deployment(
+    rest: str, why: str, postgres_server: services.Postgres, django_db_blocker: DjangoDbBlocker
+) -> None:
+    url = postgres_server.url(rest)
+    with django_db_blocker.unblock(), connected(url, pool=10), own_pools():
+        (warning,) = compared(deploy=True)
+        (error,) = compared(databases=["default"])
+    assert (warning.id, error.id) == ("agentstate.W007", "agentstate.E005")
+    assert warning.is_serious(WARNING)
+    assert why in warning.msg
+
+
 def test_sqlite_has_no_limit_of_connections_to_compare_with(sqlite_url: str, settings: Any) -> None:
     settings.AGENTSTATE_PROCESSES = 1000
     with connected(sqlite_url):

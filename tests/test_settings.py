@@ -125,6 +125,27 @@ def load(monkeypatch, tmp_path):
         ({"AGENTSTATE_PRICES": "gpt=-1/2"}, "AGENTSTATE_PRICES: it must be MODEL=IN/OUT"),
         ({"TRUSTED_PROXIES": "10.0.0.1"}, "TRUSTED_PROXIES must be a whole number, not '10.0.0.1'."),
         ({"DATABASE_URL": "mysql://x"}, "DATABASE_URL must begin with"),
+        *(
+            ({"DATABASE_URL": url}, "DATABASE_URL must end with the name of a database, such as")
+            for url in (
+                "postgres://host",
+                "postgres://anna:pass@host:5432/",
+                "postgres://host?sslmode=require",
+            )
+        ),
+        *(
+            ({"DATABASE_URL": url}, "DATABASE_URL has an option that this database does not know")
+            for url in (
+                "postgres://host/name?foo=bar",
+                "sqlite:///:memory:?foo=bar",
+                "postgres://host/name?timeout=5",
+            )
+        ),
+        (
+            {"DATABASE_URL": "sqlite:////missing/dir/x"},
+            "DATABASE_URL: there is no folder /missing/dir for the SQ",
+        ),
+        ({"DATABASE_URL": "sqlite:///missing/dir/x"}, "/missing/dir for the SQLite file. Create it"),
         ({"DATABASE_URL": "postgres://host/name?connections=4"}, "Set AGENTSTATE_CONNECTIONS instead"),
         ({"REDIS_URL": "localhost:6379"}, "REDIS_URL must begin with redis:// or rediss://"),
         *(
@@ -193,9 +214,26 @@ def test_the_address_of_a_database_in_memory_has_no_port(load):
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "postgres:///?service=desk",
+        "postgres:///name?host=/run/postgresql&connect_timeout=3&isolation_level=2",
+        "sqlite:///new.sqlite3?timeout=5",
+        "sqlite:///file:new.sqlite3?uri=true",
+    ],
+)
+def test_the_options_of_a_database_that_exist_are_kept(load, url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = load(DATABASE_URL=url)["DATABASES"]["default"]["OPTIONS"]
+    assert {name.partition("=")[0] for name in url.partition("?")[2].split("&")} <= options.keys()
+
+
+@pytest.mark.parametrize(
     "name, url",
     [
         ("DATABASE_URL", "postgres://anna:sesame#1@host/x"),
+        ("DATABASE_URL", "postgres://anna:p@sesame?sesame=1@host/x"),
+        ("DATABASE_URL", "postgres://anna:p@host/x?sesame=1"),
         ("REDIS_URL", "redis://:p@sesame/sesame@host:6379/0"),
         ("REDIS_URL", "redis://:p@sesame#sesame@host:6379/0"),
         ("REDIS_URL", "redis://:p@sesame?sesame@host:6379/0"),
