@@ -66,6 +66,18 @@ def agents_can_be_built(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     messages: list[CheckMessage] = [
         Error(problem, hint=HINT, id="agentstate.E002") for problem in load_agents().values()
     ]
+    keys = [registration.key for registration in registry.all()]
+    # Where a module cannot be loaded, its agents are not known.
+    windows = [] if messages else [key for key in settings.AGENTSTATE_CONTEXT_WINDOW if key]
+    messages.extend(
+        Warning(
+            f"AGENTSTATE_CONTEXT_WINDOW names the agent {key!r}, which no module registers.",
+            hint=f"The agents are: {', '.join(keys)}.",
+            id="agentstate.W008",
+        )
+        for key in windows
+        if key not in keys
+    )
     for registration in registry.all():
         description = describe(registration)
         if description.problem:

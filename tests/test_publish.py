@@ -362,6 +362,16 @@ def test_what_is_wrong_with_an_agent_is_found_before_deployment(
     assert text in message.msg
 
 
+def test_a_context_window_of_an_agent_that_is_not_registered_is_found_before_deployment(
+    write: Write, settings: Any
+) -> None:
+    settings.AGENTSTATE_CONTEXT_WINDOW = {"": 128_000, "claims": 32_000, "nosuchagent": 5}
+    write()
+    [message] = checked()
+    assert (message.id, message.hint) == ("agentstate.W008", "The agents are: claims.")
+    assert "'nosuchagent'" in message.msg
+
+
 @pytest.mark.slow
 def test_no_module_registers_an_agent_but_those_that_the_setting_names():
     """A command that imports the demo for something else must not offer its agents on a desk of other agents."""
