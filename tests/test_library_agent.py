@@ -523,12 +523,24 @@ def test_a_call_in_doubt_waits_until_a_person_says_what_became_of_it(journal: An
     assert durable.resume().text == "Over."
 
 
-def test_a_model_that_fails_for_a_while_is_a_retry_with_its_time(journal: Any) -> None:
-    def overloaded(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
-        raise TimeoutError("overloaded")
+def failing_with(errors: list[Exception]) -> Agent:
+    """An agent whose model raises the error for as long as the list has one."""
+    agent = sample_agents.plain_talk()
+    answer = agent.chat_generator.response_fn  # type: ignore[attr-defined]
 
-    failing = sample_agents.plain_talk()
-    failing.chat_generator.response_fn = overloaded  # type: ignore[attr-defined]
+    def reply(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
+        if errors:
+            raise errors[0]
+        answered: ChatMessage = answer(messages, tools)
+        return answered
+
+    agent.chat_generator.response_fn = reply  # type: ignore[attr-defined]
+    return agent
+
+
+def test_a_model_that_fails_for_a_while_is_a_retry_with_its_time(journal: Any) -> None:
+    errors: list[Exception] = [TimeoutError("overloaded")]
+    failing = failing_with(errors)
     outcome = DurableAgent(failing, journal).run("hi")
     assert isinstance(outcome, RetryAt)
     assert timedelta() < outcome.at - datetime.now(UTC) < timedelta(minutes=1)
@@ -537,22 +549,21 @@ def test_a_model_that_fails_for_a_while_is_a_retry_with_its_time(journal: Any) -
     gave_up = DurableAgent(failing, journal).resume()
     assert isinstance(gave_up, Waiting)
     assert gave_up.waiting_for == "retries"
-    assert DurableAgent(sample_agents.plain_talk(), journal).run("hi").finished
+    errors.clear()
+    assert DurableAgent(failing, journal).run("hi").finished
 
 
 def test_a_turn_that_failed_says_why_and_is_tried_again(journal: Any) -> None:
-    def refuses(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
-        raise ValueError("no such model")
-
-    failing = sample_agents.plain_talk()
-    failing.chat_generator.response_fn = refuses  # type: ignore[attr-defined]
+    errors: list[Exception] = [ValueError("no such model")]
+    failing = failing_with(errors)
     outcome = DurableAgent(failing, journal).run("hi")
     assert isinstance(outcome, Failed)
     assert "no such model" in outcome.why
     with pytest.raises(TurnUnfinished, match="no such model"):
         _ = outcome.text
-    assert DurableAgent(sample_agents.plain_talk(), journal).run("hi").finished
-    assert asked(DurableAgent(sample_agents.plain_talk(), journal)) == ["hi"]
+    errors.clear()
+    assert DurableAgent(failing, journal).run("hi").finished
+    assert asked(DurableAgent(failing, journal)) == ["hi"]
 
 
 def test_an_agent_that_changed_waits_and_resume_goes_on_with_it(tmp_path: Path) -> None:
