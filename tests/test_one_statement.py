@@ -227,9 +227,9 @@ def test_a_column_that_an_upgrade_adds_does_not_stop_a_run_whose_commits_are_pla
 def test_a_due_session_is_claimed_by_one_statement_and_once() -> None:
     session = OrmAdapter()
     now = timezone.now()
-    Session.objects.filter(pk=session.pk).update(status="queued", next_run_at=now)
+    Session.objects.filter(pk=session.pk).update(status="queued", next_run_at=now, definition="d2")
     with CaptureQueriesContext(connection) as sent:
-        claim = leases.claim(session.pk, "host:1", now, own=OwnAgents(["contract", "another"]))
+        claim = leases.claim(session.pk, "host:1", now, own=OwnAgents(["contract", "another"], ["d1", "d2"]))
     assert len(sent) == 1
     row = session.fresh()
     assert claim is not None
@@ -255,7 +255,7 @@ def test_a_due_session_whose_agent_another_worker_has_is_left_to_it() -> None:
     now = timezone.now()
     Session.objects.filter(pk=session.pk).update(status="queued", next_run_at=now)
     had = AgentDefinition.objects.create(agent="contract", definition="d1", beat_at=now)
-    assert leases.claim(session.pk, "host:1", now, own=OwnAgents([])) is None
+    assert leases.claim(session.pk, "host:1", now, own=OwnAgents([], [])) is None
     assert session.fresh().status == "queued"
     had.delete()
-    assert leases.claim(session.pk, "host:1", now, own=OwnAgents([])) is not None
+    assert leases.claim(session.pk, "host:1", now, own=OwnAgents([], [])) is not None

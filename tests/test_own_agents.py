@@ -15,8 +15,9 @@ from agentstate.queues import QUEUES
 from sessions_app import actions, wake
 from sessions_app.models import AgentDefinition, Event, RegisteredAgent, Session, Status, online_since
 from sessions_app.runtime import leases
-from sessions_app.runtime.own_agents import OwnAgents
+from sessions_app.runtime.own_agents import OwnAgents, own_agents
 from tests import builders, driving, sample_agents
+from tests.builders import DEFINITION
 from tests.chaos import PERSON
 from tests.databases import connected
 from tests.driving import KEY, Desk
@@ -25,7 +26,8 @@ from tools.services import wait_for
 
 pytestmark = pytest.mark.django_db
 
-OTHERS = OwnAgents(["another"])
+NEW = "e" * 64
+OTHERS = OwnAgents(["another"], [])
 
 
 def due(agent: str = "claims") -> Session:
@@ -50,14 +52,19 @@ def test_a_session_whose_agent_only_another_worker_has_is_left_to_it_as_it_is() 
     before = row(session)
     assert leases.claim(session.pk, "host:1", timezone.now(), own=OTHERS) is None
     assert row(session) == before
-    assert leases.claim(session.pk, "host:2", timezone.now(), own=OwnAgents(["claims"])) is not None
+    assert leases.claim(session.pk, "host:2", timezone.now(), own=OwnAgents(["claims"], [])) is not None
 
 
 def test_a_lost_session_is_left_to_a_worker_that_has_its_agent() -> None:
     session = builders.lost()
     had_by_another_worker(session.agent)
     assert leases.claim(session.pk, "host:1", timezone.now(), own=OTHERS) is None
-    assert leases.claim(session.pk, "host:2", timezone.now(), own=OwnAgents([session.agent])) is not None
+    assert (
+        leases.claim(
+            session.pk, "host:2", timezone.now(), own=OwnAgents([session.agent], [session.definition])
+        )
+        is not None
+    )
 
 
 def test_a_session_whose_agent_no_worker_that_is_online_has_is_claimed() -> None:
@@ -76,7 +83,7 @@ def test_to_ask_whose_agent_it_is_costs_no_statement_where_it_is_ones_own() -> N
         return len(sent)
 
     had_by_another_worker("claims")
-    assert statements(OwnAgents(["another", "claims"])) == statements(None)
+    assert statements(OwnAgents(["another", "claims"], [DEFINITION])) == statements(None)
 
 
 def test_a_worker_without_the_agent_lets_the_session_wait_for_a_person_only_if_no_other_has_it(
@@ -91,6 +98,50 @@ def test_a_worker_without_the_agent_lets_the_session_wait_for_a_person_only_if_n
     AgentDefinition.objects.all().delete()
     assert desk.drive(session) == "waiting"
     assert desk.fresh(session).why.startswith(f"No agent is registered as '{KEY}'")
+
+
+def approved(desk: Desk, accepted: str) -> Session:
+    """A session in the middle of its turn that was queued to go on with this definition of its agent."""
+    desk.agent(lambda: sample_agents.long_run(2, system_prompt="Be kind."))
+    session = desk.start()
+    assert desk.drive(session, slice_seconds=0) == "queued"
+    Session.objects.filter(pk=session.pk).update(definition=accepted)
+    return session
+
+
+def test_a_session_that_goes_on_with_a_new_definition_is_left_to_a_worker_that_has_it(desk: Desk) -> None:
+    session = approved(desk, NEW)
+    RegisteredAgent.objects.update(definition=NEW)
+    had_by_another_worker(KEY, NEW)
+    before = row(session)
+    assert desk.drive(session) == "busy"
+    assert row(session) == before
+    AgentDefinition.objects.filter(definition=NEW).update(beat_at=None)
+    assert desk.drive(session) == "waiting"
+    assert "The agent has changed" in desk.fresh(session).why
+
+
+def test_a_session_that_ran_with_an_earlier_definition_is_not_left_to_those_that_still_have_it(
+    desk: Desk,
+) -> None:
+    """They are about to be replaced, and its next turn may begin with the agent as it is now."""
+    session = approved(desk, "of earlier workers")
+    had_by_another_worker(KEY, "of earlier workers")
+    assert desk.drive(session) == "waiting"
+
+
+def test_to_ask_which_definition_it_is_costs_no_statement_where_the_agent_was_built(desk: Desk) -> None:
+    desk.agent(sample_agents.refunds)
+    session = desk.start()
+    assert desk.drive(session, slice_seconds=0) == "queued"
+    own = own_agents()
+    # What one statement of PostgreSQL compares with.
+    assert (KEY in own.keys, desk.fresh(session).definition in own.definitions) == (True, True)
+    had_by_another_worker(KEY, "another")
+    definition = desk.fresh(session).definition
+    with CaptureQueriesContext(connection) as sent:
+        assert not own.leaves(KEY, definition, timezone.now())
+    assert len(sent) == 0
 
 
 @pytest.mark.slow

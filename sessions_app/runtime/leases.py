@@ -49,7 +49,8 @@ _TAKE = (
     f"UPDATE {_TABLE} SET status = %s, epoch = epoch + 1, attempt = attempt + 1, worker = %s, lease_expires_at = %s, "  # noqa: S608 - our own table
     "next_run_at = NULL, change = change + 1, updated_at = %s "
     f"WHERE id = (SELECT id FROM {_TABLE} WHERE id = %s AND status = %s AND next_run_at <= %s "
-    "AND (%s::text[] IS NULL OR agent = ANY(%s::text[])) FOR UPDATE SKIP LOCKED) "
+    "AND (%s::text[] IS NULL OR agent = ANY(%s::text[]) AND (definition = '' OR definition = ANY(%s::text[]))) "
+    "FOR UPDATE SKIP LOCKED) "
     "RETURNING epoch, attempt, agent"
 )
 
@@ -102,8 +103,9 @@ def claim(
     now = now or timezone.now()
     if connection.vendor == "postgresql" and (claimed := _take(session_id, worker, now, own)) is not None:
         return claimed
-    found = Session.objects.claimable(now).filter(pk=session_id).values("agent").first()
-    if found is None or (own is not None and own.leaves(found["agent"], now)):
+    claimable = Session.objects.claimable(now).filter(pk=session_id)
+    found = claimable.values_list("agent", "definition").first()
+    if found is None or (own is not None and own.leaves(*found, now)):
         return None
     try:
         with locks.transaction_that_waits(CLAIM_WAIT_SECONDS):
@@ -117,12 +119,12 @@ def claim(
 
 def _take(session_id: UUID, worker: str, now: datetime, own: OwnAgents | None) -> Claim | None:
     """Claim a session that is due, by one statement of PostgreSQL; None if it is not, if it is locked, or if its agent
-    is not one of the worker's own.
+    is not known to be one of the worker's own.
     """
     lease_end = _lease_end(now)
-    keys = None if own is None else own.keys
+    keys, definitions = (None, None) if own is None else (own.keys, own.definitions)
     given: list[Any] = [Status.RUNNING.value, worker, lease_end, now]
-    given += [session_id, Status.QUEUED.value, now, keys, keys]
+    given += [session_id, Status.QUEUED.value, now, keys, keys, definitions]
     with connection.prepared_cursor() as cursor:  # type: ignore[attr-defined]
         cursor.execute(_TAKE, given)
         taken = cursor.fetchone()

@@ -14,7 +14,6 @@ from uuid import UUID
 from django.conf import settings
 
 from agentstate.durable import doubts, long_term, streaming
-from agentstate.durable.agent import WrappedAgent, build
 from agentstate.durable.embedding import Embedder, embedder_of
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.registry import AgentError, registry
@@ -22,12 +21,12 @@ from agentstate.durable.run import Options, Outcome, run, run_async
 from agentstate.durable.run_end import AgentChanged
 from sessions_app.models import Session, Status
 from sessions_app.runtime import leases, similar
-from sessions_app.runtime.agents import may_run_again, publish_listed_tools, runnable
+from sessions_app.runtime.agents import may_run_again, publish_listed_tools
 from sessions_app.runtime.event_loop import run_on_loop
 from sessions_app.runtime.journal import OrmJournal
 from sessions_app.runtime.kept_contexts import Kept, kept_contexts
 from sessions_app.runtime.long_term import OrmMemory
-from sessions_app.runtime.own_agents import own_agents
+from sessions_app.runtime.own_agents import built, own_agents
 from sessions_app.runtime.partial_replies import shown_replies
 from sessions_app.runtime.semantic_cache import OrmReplyStore
 from sessions_app.runtime.stopping import stopping
@@ -87,7 +86,7 @@ def _drive(
     urgent_waits: Callable[[], bool],
 ) -> str:
     try:
-        durable = load(claim.agent)
+        durable = built(claim.agent)
     except AgentError as error:
         why = f"{error} Then resume the session."
         calls = journal.load().calls
@@ -145,14 +144,6 @@ def _keep(claim: leases.Claim, journal: OrmJournal, outcome: Outcome) -> None:
         )
     except Exception:
         logger.exception("The context of the session %s was not kept.", claim.session_id)
-
-
-def load(key: str) -> WrappedAgent:
-    """The registered agent, built in this process.
-
-    :raises AgentError: saying what to do, if it is not available.
-    """
-    return build(runnable(key))
 
 
 def compare_with_others(session_id: UUID) -> None:
