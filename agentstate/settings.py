@@ -133,6 +133,7 @@ MIDDLEWARE = [
     "sessions_app.desk.visible.show_invisible_characters",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "sessions_app.desk.middleware.end_logins_of_closed_accounts",
     "django.contrib.messages.middleware.MessageMiddleware",
     "sessions_app.desk.locked.LockedDatabaseMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",

@@ -134,6 +134,60 @@ def test_a_login_that_has_ended_counts_no_more(how):
     assert client.get("/workers/").status_code == 302
 
 
+@pytest.mark.parametrize("path", ["/workers/", "/admin/", "/login/"])
+def test_a_login_that_was_used_while_its_account_was_closed_has_ended_for_good(path):
+    user = builders.user("supervisor")
+    client = Client()
+    client.force_login(user)
+    key = client.cookies["sessionid"].value
+    User.objects.filter(pk=user.pk).update(is_active=False)
+    assert client.get(path).cookies["sessionid"].value == ""
+    assert not LoginSession.objects.exists()
+    User.objects.filter(pk=user.pk).update(is_active=True)
+    client.cookies["sessionid"] = key
+    assert client.get("/workers/").status_code == 302
+    assert client.get("/admin/").status_code == 302
+
+
+def test_a_login_of_an_account_that_was_deleted_leaves_no_row():
+    user = builders.user("viewer")
+    client = Client()
+    client.force_login(user)
+    user.delete()
+    assert client.get("/workers/").status_code == 302
+    assert not LoginSession.objects.exists()
+
+
+def test_a_login_that_was_not_used_while_its_account_was_closed_goes_on_and_ends_with_a_new_password():
+    user = builders.user("viewer")
+    client = Client()
+    client.force_login(user)
+    for is_active in (False, True):
+        User.objects.filter(pk=user.pk).update(is_active=is_active)
+    assert client.get("/workers/").status_code == 200
+    user.set_password("another horse")
+    user.save()
+    assert client.get("/workers/").status_code == 302
+
+
+def test_the_visit_of_somebody_without_a_login_ends_no_session_of_a_browser():
+    client = Client()
+    session = client.session
+    session["language"] = "en"
+    session.save()
+    client.cookies["sessionid"] = session.session_key or ""
+    assert client.get("/workers/").status_code == 302
+    assert LoginSession.objects.filter(session_key=session.session_key).exists()
+
+
+def test_a_request_that_does_not_ask_who_it_is_looks_up_no_login(django_assert_num_queries: Any):
+    user = builders.user("viewer")
+    client = Client()
+    client.force_login(user)
+    with django_assert_num_queries(0):
+        assert client.get("/sessions/not-a-session/").status_code == 404
+
+
 def test_the_key_of_a_login_that_is_not_there_is_not_taken_over():
     """Otherwise somebody could choose the key of another person's next login."""
     store = SessionStore("a" * 32)

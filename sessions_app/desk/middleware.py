@@ -1,4 +1,4 @@
-"""What applies to every response of the desk and the admin: caching, HTTP methods, and input to refuse.
+"""What applies to every request to the desk and the admin: caching, HTTP methods, input to refuse, and closed accounts.
 
 Static files are answered before these are reached.
 """
@@ -6,9 +6,13 @@ Static files are answered before these are reached.
 from collections.abc import Callable
 
 from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.middleware import get_user
+from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 from django.utils.cache import patch_cache_control
+from django.utils.functional import SimpleLazyObject
 
 Handler = Callable[[HttpRequest], HttpResponse]
 
@@ -84,6 +88,26 @@ def refuse_large_bodies(get_response: Handler) -> Handler:
             length = 0  # as Django takes it
         if length > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             raise RequestDataTooBig(f"The body has at least {length} bytes.")
+        return get_response(request)
+
+    return middleware
+
+
+def end_logins_of_closed_accounts(get_response: Handler) -> Handler:
+    """A login whose account is gone or inactive ends where a request asks who it is, which other requests do not.
+
+    Django takes such a request for that of a visitor, and the same login again once the account is active again. Must
+    stand behind the middleware that sets ``request.user``.
+    """
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        def user() -> User | AnonymousUser:
+            found = get_user(request)
+            if not found.is_authenticated and SESSION_KEY in request.session:
+                request.session.flush()
+            return found
+
+        request.user = SimpleLazyObject(user)  # type: ignore[assignment]
         return get_response(request)
 
     return middleware
