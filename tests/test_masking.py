@@ -135,6 +135,37 @@ def test_an_item_may_be_taken_from_a_list_with_hidden_ones():
     assert MASK.restore(["new", *MASK.json(original)], original) == ["new", *original]
 
 
+@pytest.mark.parametrize("second", ["ada@example.org", "bob@example.org"])
+def test_whether_two_hidden_items_are_equal_cannot_be_found_out_by_changing_their_list(second):
+    original = ["ada@example.org", {"iban": "DE89"}, second, "Ada"]
+    assert MASK.restore([HIDDEN, {"iban": HIDDEN}, HIDDEN], original) == original[:3]
+    assert MASK.restore(["new", HIDDEN, HIDDEN], [*original[:1], second]) == [
+        "new",
+        "ada@example.org",
+        second,
+    ]
+    assert MASK.restore(["Ada", {"iban": HIDDEN}], original) == ["Ada", {"iban": "DE89"}]
+    for typed in ([HIDDEN], [HIDDEN, "Ada"], [HIDDEN] * 3, [*MASK.json(original), HIDDEN]):
+        with pytest.raises(Invalid, match="cannot be changed in part"):
+            MASK.restore(typed, original)
+
+
+@pytest.mark.slow
+@given(
+    st.lists(st.sampled_from(["a@b.org", "c@d.org"]), max_size=4),
+    st.lists(st.sampled_from([HIDDEN, "x", "y"])),
+)
+def test_whether_an_edited_list_is_accepted_depends_on_nothing_hidden(hidden, typed):
+    originals = [[*hidden, "x"], [*(["a@b.org"] * len(hidden)), "x"]]
+    accepted = []
+    for original in originals:
+        try:
+            accepted.append(MASK.json(MASK.restore(typed, original)))
+        except Invalid as error:
+            accepted.append(str(error))
+    assert accepted[0] == accepted[1]
+
+
 @pytest.mark.parametrize(
     "typed, original",
     [

@@ -1,6 +1,7 @@
 """What a person meant when they edited JSON in which some values were hidden. Linear in its size but for its depth."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,15 +84,21 @@ def _object(typed: dict[str, Json], original: dict[str, Json], shown: dict[str, 
 
 
 def _items(typed: Sequence[Json], original: Sequence[Json], shown: Sequence[Json]) -> list[Json]:
-    """The items of a list that has become longer or shorter: the original of each, if only one can be meant."""
-    candidates: dict[str, dict[str, Json]] = {}
+    """The items of a list that has become longer or shorter: in order, the originals of those that look the same, where
+    there are as many as before.
+
+    By what is shown alone: if it counted whether two originals are equal, a person could find that out.
+    """
+    originals: dict[str, list[Json]] = {}
     for before, item in zip(original, shown, strict=True):
-        candidates.setdefault(_same(item), {})[_same(before)] = before
-    restored = []
-    for item in typed:
-        originals = candidates.get(_same(item), {})
-        restored.append(next(iter(originals.values())) if len(originals) == 1 else _without_hidden(item))
-    return restored
+        originals.setdefault(_same(item), []).append(before)
+    forms = [_same(item) for item in typed]
+    counts = Counter(forms)
+    unchanged = {form: iter(rows) for form, rows in originals.items() if len(rows) == counts[form]}
+    return [
+        next(unchanged[form]) if form in unchanged else _without_hidden(item)
+        for form, item in zip(forms, typed, strict=True)
+    ]
 
 
 def _same(value: Json) -> str:
