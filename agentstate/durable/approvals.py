@@ -24,7 +24,6 @@ from haystack.utils.deserialization import deserialize_component_inplace
 
 from agentstate.durable import run_context
 from agentstate.durable.run_context import RunContext
-from agentstate.durable.state_arguments import without_unchanged
 from agentstate.names import ENDED_CALL_STATES, STAFF_NOTE, Decision
 
 _T = TypeVar("_T")
@@ -72,17 +71,14 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         if approval.decision == Decision.REUSED:
             return allow
         if approval.decision == Decision.APPROVED:
-            edited = approval.arguments
-            if edited is not None:
-                edited = without_unchanged(run.tool_state, tool_name, edited, tool_params)
-            if edited is None or edited == tool_params:
+            if approval.arguments is None or approval.arguments == tool_params:
                 return allow
             return ToolExecutionDecision(
                 tool_name=tool_name,
                 execute=True,
                 tool_call_id=tool_call_id,
-                final_tool_params=edited,
-                feedback=_note_of_change(tool_name, edited, approval.message),
+                final_tool_params=approval.arguments,
+                feedback=_note_of_change(tool_name, approval.arguments, approval.message),
             )
         return ToolExecutionDecision(
             tool_name=tool_name,

@@ -51,7 +51,6 @@ from agentstate.durable.records import AnsweredCall, CallRecord, Signals
 from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import Finished, Yielded, requested_end
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
-from agentstate.durable.state_arguments import from_state
 from agentstate.names import (
     AGENT_GENERATOR,
     ENDED_CALL_STATES,
@@ -166,7 +165,6 @@ class PlanAddedCalls(DurableHook):
 
     def apply(self, run: RunContext, state: State) -> None:
         plan_added_calls(run, state)
-        run.tool_state = state
 
 
 class CheckPendingCalls(DurableHook):
@@ -192,11 +190,6 @@ class CheckPendingCalls(DurableHook):
             raise Suspended(requested_end(run.signals.stop_request))
         if stopped := breakpoint_check.before_tools(run, pending):
             raise Suspended(stopped)
-        run.given_from_state = {
-            record.position: from_state(state, record.tool, record.run_arguments)
-            for record in pending
-            if record.approval is not None and record.approval.decision == Decision.APPROVED
-        }
         run.unmatched_calls = pending
 
 

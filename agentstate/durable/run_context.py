@@ -37,7 +37,6 @@ from agentstate.durable.state.chat_messages import as_message
 from agentstate.durable.state.conversation import Change, Context, Conversation
 from agentstate.durable.state.encoding import encode_lossy
 from agentstate.durable.state.keys import StateKeys, counters_of
-from agentstate.durable.state_arguments import from_state
 from agentstate.durable.steps import JournalThread
 from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind
 
@@ -159,9 +158,6 @@ class RunContext:
             self.calls[call.call_id] = call
         self._failures: list[tuple[BaseException, int]] = []
         self.unmatched_calls: list[CallRecord] = []
-        # That of the step whose tools run, and by the positions of its approved calls what these are given from it.
-        self.tool_state: State | None = None
-        self.given_from_state: dict[int, dict[str, Any]] = {}
         # Calls that exceeded their time limits and are in doubt: see `agentstate.durable.doubts.late`.
         self.late_calls: dict[int, tuple[Tool, str]] = {}
         self.approval_requests: list[ApprovalRequest] = []
@@ -213,7 +209,7 @@ class RunContext:
         """Note that the call needs a person's approval. The run is suspended once all of the step are noted."""
         if any(request.position == record.position for request in self.approval_requests):
             return
-        shown, _ = encode_lossy({**arguments, **from_state(self.tool_state, tool, arguments)})
+        shown, _ = encode_lossy(arguments)
         self.approval_requests.append(
             ApprovalRequest(
                 position=record.position,

@@ -47,7 +47,6 @@ def attach(tool: Tool) -> None:
         record = match_call(run, tool.name, kwargs) if run is not None else None
         if run is None or record is None:
             return invoke(**kwargs)
-        kwargs |= run.given_from_state.get(record.position, {})
 
         def answer(seconds: float | None) -> Any:
             with _inside(record):
@@ -69,7 +68,6 @@ def attach(tool: Tool) -> None:
         record = await run.journal_thread.run(match_call, run, tool.name, kwargs)
         if record is None:
             return await invoke_async(**kwargs)
-        kwargs |= run.given_from_state.get(record.position, {})
 
         async def answer(seconds: float | None) -> Any:
             with _inside(record):
