@@ -4,11 +4,11 @@ import functools
 import json
 from typing import Any
 
-from haystack import Pipeline
+from haystack import Pipeline, component
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
 from haystack.components.generators.chat import MockChatGenerator, OpenAIChatGenerator
-from haystack.dataclasses import StreamingChunk
+from haystack.dataclasses import ChatMessage, StreamingChunk
 from haystack.hooks import FunctionHook, hook
 from haystack.tools import AgentTool, ComponentTool, PipelineTool, SearchableToolset, Tool, Toolset
 from haystack.utils import Secret
@@ -16,8 +16,8 @@ from haystack.utils import Secret
 from agentstate.demo import agents as demo
 from agentstate.durable.agent import make_durable
 from agentstate.durable.definition import canonical_text, fingerprint
-from agentstate.durable.described import described
-from agentstate.durable.description import NOT_SHOWN, definition_parts
+from agentstate.durable.described import NOT_SHOWN, described
+from agentstate.durable.description import definition_parts
 from tests import test_definition
 
 PLAIN = {"type": "object", "properties": {"order": {"type": "string"}}}
@@ -200,3 +200,26 @@ def test_hooks_are_described_by_their_functions() -> None:
     function = parameters["hooks"]["on_exit"][0]["init_parameters"]["function"]
     assert function.endswith("test_hooks_are_described_by_their_functions.<locals>.inside")
     assert parameters["streaming_callback"].endswith(".<locals>.of_chunk")
+
+
+def test_credentials_are_no_part_of_the_description_of_an_agent_that_cannot_be_serialised() -> None:
+    @component
+    class Client:
+        def __init__(self, *, api_key: str, pwd: str, base_url: str) -> None:
+            self.api_key, self.pwd, self.base_url = api_key, pwd, base_url
+
+        @component.output_types(replies=list[ChatMessage])
+        def run(self, messages: list[ChatMessage]) -> dict[str, Any]:
+            return {"replies": [ChatMessage.from_assistant("Hello.")]}
+
+    def local(state: State) -> None:
+        """A function inside a function cannot be serialised."""
+
+    def agent_with(**given: str) -> Agent:
+        return Agent(chat_generator=Client(**given), hooks={"before_llm": [FunctionHook(local)]})
+
+    one = agent_with(api_key="k1", pwd="p1", base_url="https://ann:one@models.test/v1")
+    other = agent_with(api_key="k2", pwd="p2", base_url="https://bob:two@models.test/v1")
+    elsewhere = agent_with(api_key="k1", pwd="p1", base_url="https://models.test/v2")
+    assert fingerprint(one) == fingerprint(other) != fingerprint(elsewhere)
+    assert not [text for text in ("k1", "p1", "ann:one") if text in str(definition_parts(one))]

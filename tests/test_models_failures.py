@@ -530,3 +530,16 @@ def test_a_followup_turn_may_fail_and_the_turn_before_it_stays(desk: Desk) -> No
 def test_a_long_error_is_cut_between_two_words(text: str, most: int, shown: str) -> None:
     assert beginning(text, most) == shown
     assert len(beginning(text, most)) <= most
+
+
+class Unread(Exception):
+    """Of a client whose response must be read before it is asked."""
+
+    @property
+    def response(self) -> Any:
+        raise RuntimeError("the response was not read")
+
+
+def test_an_error_that_cannot_be_asked_is_like_one_that_says_nothing() -> None:
+    assert not is_transient(Unread("no"))
+    assert retry_delay(Unread("no"), 1, 2.0) == 2.0

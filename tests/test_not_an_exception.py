@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -78,6 +80,26 @@ def test_a_person_s_interrupt_ends_the_script() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         asks(Agent(chat_generator=scripted("Over."), hooks={"before_llm": [wait]}))
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["sync", "async"])
+def test_the_exit_that_a_handler_of_a_signal_asks_for_ends_the_process_and_not_the_turn(later: bool) -> None:
+    """As billiard ends the child of a pool, and as a script may end itself."""
+
+    def reply(messages: list[ChatMessage]) -> ChatMessage:
+        signal.raise_signal(signal.SIGUSR1)
+        return ChatMessage.from_assistant("Over.")
+
+    def leave(number: int, frame: Any) -> None:
+        sys.exit(3)
+
+    agent = Agent(chat_generator=MockChatGenerator(response_fn=reply))
+    before = signal.signal(signal.SIGUSR1, leave)
+    try:
+        with pytest.raises(SystemExit):
+            asks(agent, later=later)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["sync", "async"])

@@ -14,11 +14,14 @@ from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
 
 from agentstate import agent
+from agentstate.durable import agent as durable_agent
+from agentstate.durable.registry import AgentBuildFailed
 from sessions_app.models import AgentDefinition, RegisteredAgent, online_since
 from sessions_app.runtime import agents as publishing
 from sessions_app.runtime import process
 from sessions_app.runtime import publisher as module
 from sessions_app.runtime.agents import publish_agents
+from sessions_app.runtime.own_agents import own_agents
 from sessions_app.runtime.publisher import Publisher
 from tests import builders
 from tests.databases import connected
@@ -103,6 +106,25 @@ def test_a_worker_withdraws_no_agent_that_another_one_has_as_long_as_that_is_onl
         assert agents() == {"claims": "", "used": "", "unused": ""}
     publisher.beat(LATER)
     assert agents() == {"claims": "", "used": WITHDRAWN}
+
+
+def test_a_worker_that_cannot_build_an_agent_says_so_once_no_other_worker_has_it(
+    registers: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registers("claims")
+    publish_agents(beat_at=NOW)
+
+    def fail(registration: Any) -> Any:
+        raise AgentBuildFailed("OPENAI_API_KEY is missing")
+
+    monkeypatch.setattr(durable_agent, "build", fail)
+    publisher = Publisher()
+    publisher.beat(NOW)
+    assert agents() == {"claims": ""}
+    assert own_agents().leaves("claims", "", NOW)
+    publisher.beat(LATER)
+    assert agents() == {"claims": "OPENAI_API_KEY is missing"}
+    assert not own_agents().leaves("claims", "", LATER)
 
 
 def test_a_command_withdraws_no_agent_of_a_worker_and_says_of_none_that_a_worker_has_it(

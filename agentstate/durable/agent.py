@@ -26,6 +26,7 @@ from agentstate.durable.definition import (
     tools_of,
 )
 from agentstate.durable.description import definition_parts, lists_tools_later, run_inputs
+from agentstate.durable.failures import describe as describe_error
 from agentstate.durable.guards import HooksOfPoint
 from agentstate.durable.hooks import (
     CheckPendingCalls,
@@ -36,6 +37,7 @@ from agentstate.durable.hooks import (
     RestoreCheckpoint,
     own_hook,
 )
+from agentstate.durable.interruptions import contained, raised_by
 from agentstate.durable.model import ReplayChatGenerator
 from agentstate.durable.nested_agents import tools_inside
 from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy, checked_policies
@@ -115,13 +117,14 @@ def build(registration: Registration) -> WrappedAgent:
             return cached[1]
         agent = _call_factory(registration)
         try:
-            durable = make_durable(agent, key=registration.key, policies=registration.policies)
+            with contained():
+                durable = make_durable(agent, key=registration.key, policies=registration.policies)
         except AgentBuildFailed:
             raise
         except Exception as error:
             # An agent's own code may fail in any way; the other agents must still work.
             raise AgentBuildFailed(
-                f"The agent {registration.key!r} cannot be made durable: {type(error).__name__}: {error}"
+                f"The agent {registration.key!r} cannot be made durable: {describe_error(raised_by(error))}"
             ) from error
         _built[registration.key] = (registration, durable)
         return durable
@@ -130,25 +133,26 @@ def build(registration: Registration) -> WrappedAgent:
 def describe(registration: Registration) -> Description:
     """The agent's metadata; never raises for an agent that cannot be built or described."""
     try:
-        durable = build(registration)
-        tools = [
-            describe_tool(tool, durable.policies.get(tool.name, DEFAULT), tools_inside(tool))
-            for tool in tools_of(durable.agent)
-        ]
-        return Description(
-            definition=durable.definition,
-            model=model_name(durable.agent),
-            tools=tools,
-            tools_pending=lists_tools_later(durable.agent),
-            inputs=run_inputs(durable.agent),
-            options=run_options(durable),
-            parts=definition_parts(durable.original),
-            policies=durable.policies,
-        )
+        with contained():
+            durable = build(registration)
+            tools = [
+                describe_tool(tool, durable.policies.get(tool.name, DEFAULT), tools_inside(tool))
+                for tool in tools_of(durable.agent)
+            ]
+            return Description(
+                definition=durable.definition,
+                model=model_name(durable.agent),
+                tools=tools,
+                tools_pending=lists_tools_later(durable.agent),
+                inputs=run_inputs(durable.agent),
+                options=run_options(durable),
+                parts=definition_parts(durable.original),
+                policies=durable.policies,
+            )
     except AgentBuildFailed as error:
         return Description(problem=clean_text(str(error)))
     except Exception as error:  # its toolsets may fail in any way
-        why = f"The agent {registration.key!r} cannot be described: {type(error).__name__}: {error}"
+        why = f"The agent {registration.key!r} cannot be described: {describe_error(raised_by(error))}"
         return Description(problem=clean_text(why))
 
 
@@ -223,10 +227,11 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
 
 def _call_factory(registration: Registration) -> Agent:
     try:
-        agent = registration.factory()
+        with contained():
+            agent = registration.factory()
     except Exception as error:
         raise AgentBuildFailed(
-            f"The factory of the agent {registration.key!r} failed: {describe_code_error(error)}"
+            f"The factory of the agent {registration.key!r} failed: {describe_code_error(raised_by(error))}"
         ) from error
     if not isinstance(agent, Agent):
         raise AgentBuildFailed(

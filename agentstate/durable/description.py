@@ -5,7 +5,6 @@ fingerprint is a change of a part. What looks like a credential is not part of i
 """
 
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -22,13 +21,11 @@ from agentstate.durable.definition import (
     tool_items,
     tools_of,
 )
-from agentstate.durable.described import described
+from agentstate.durable.described import CREDENTIAL, NOT_SHOWN, described
 from agentstate.durable.inputs import required_variables
 from agentstate.durable.state.encoding import encode_lossy
 
 Json = Any
-NOT_SHOWN = "(not shown)"
-_CREDENTIAL = re.compile(r"api_?key|token$|secret|password|authori[sz]ation|credential|headers|cookie", re.I)
 _JSON_TYPES = (
     *(str, int, float, bool, None, NoneType, list, dict, Any, object),
     *(Collection, Iterable, Mapping, MutableMapping, MutableSequence, Sequence),
@@ -157,7 +154,7 @@ def _is_of_json(kind: Any) -> bool:
 def _without_credentials(value: Json) -> Json:
     if isinstance(value, Mapping):
         return {
-            key: NOT_SHOWN if item and _CREDENTIAL.search(str(key)) else _without_credentials(item)
+            key: NOT_SHOWN if item and CREDENTIAL.search(str(key)) else _without_credentials(item)
             for key, item in value.items()
         }
     return [_without_credentials(item) for item in value] if isinstance(value, list) else value

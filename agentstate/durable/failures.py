@@ -84,35 +84,43 @@ def retry_delay(error: BaseException, attempt: int, base: float) -> float:
     return float(min(base * 2 ** max(0, attempt - 1), MAX_DELAY))
 
 
+def _get(value: Any, name: str) -> Any:
+    """The attribute; None if there is none, or if it is a property that fails."""
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        return None
+
+
 def _status(error: BaseException) -> int | None:
     """The HTTP status of the response that the error is about; None if it has none."""
-    response = getattr(error, "response", None)
-    named = [getattr(error, "status_code", None), getattr(response, "status_code", None)]
+    response = _get(error, "response")
+    named = [_get(error, "status_code"), _get(response, "status_code")]
     named.append(_item(response, "ResponseMetadata", "HTTPStatusCode"))
     # Also an exit code or the number of another protocol may have these names.
     named += [
         code
         for name in ("code", "status")
-        if isinstance(code := getattr(error, name, None), int) and 400 <= code < 600
+        if isinstance(code := _get(error, name), int) and 400 <= code < 600
     ]
     return next((status for status in named if isinstance(status, int) and status), None)
 
 
 def _aws_code(error: BaseException) -> str:
-    code = _item(getattr(error, "response", None), "Error", "Code")
+    code = _item(_get(error, "response"), "Error", "Code")
     return code if isinstance(code, str) else ""
 
 
 def _retry_after(error: BaseException) -> float | None:
     """The seconds after which the server or its client says to ask again; None if neither does."""
-    response = getattr(error, "response", None)
+    response = _get(error, "response")
     headers = (
-        getattr(response, "headers", None),
+        _get(response, "headers"),
         _item(response, "ResponseMetadata", "HTTPHeaders"),
-        getattr(error, "headers", None),
+        _get(error, "headers"),
     )
     stated = [value for each in headers for value in _values(each, "retry-after")]
-    found = (_seconds(str(value)) for value in [*stated, getattr(error, "retry_after", None)])
+    found = (_seconds(str(value)) for value in [*stated, _get(error, "retry_after")])
     return next((seconds for seconds in found if seconds is not None), None)
 
 

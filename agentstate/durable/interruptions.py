@@ -7,6 +7,7 @@ with it the thread or the process that serves other sessions. `contained` makes 
 """
 
 import asyncio
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,8 +32,8 @@ def raised_by(error: Exception) -> BaseException:
 def contained() -> Iterator[None]:
     """Around code of the user's.
 
-    A person's Ctrl+C passes, which Python raises in the main thread; so does the cancellation of the task that runs the
-    code, and what closes its coroutine.
+    A person's Ctrl+C passes, which Python raises in the main thread; so do the exit that a handler of a signal asks
+    for, the cancellation of the task that runs the code, and what closes its coroutine.
 
     :raises NotAnException: in the place of anything else that is no `Exception`.
     """
@@ -47,8 +48,10 @@ def contained() -> Iterator[None]:
 
 
 def _is_for_the_caller(error: BaseException) -> bool:
-    if isinstance(error, KeyboardInterrupt):
-        return threading.current_thread() is threading.main_thread()
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        # Python runs handlers in the main thread only.
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        return in_main_thread and (isinstance(error, KeyboardInterrupt) or _is_of_a_signal(error))
     return isinstance(error, asyncio.CancelledError) and _is_being_cancelled()
 
 
@@ -58,3 +61,18 @@ def _is_being_cancelled() -> bool:
     except RuntimeError:  # a thread without an event loop
         return False
     return task is not None and task.cancelling() > 0
+
+
+def _is_of_a_signal(error: BaseException) -> bool:
+    """Whether a handler of a signal raised it: it ends the process, as the child of a pool ends by SIGTERM."""
+    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    place = error.__traceback__
+    while place is not None:
+        if place.tb_frame.f_code in handlers:
+            return True
+        place = place.tb_next
+    return False
+
+
+def _code(handler: object) -> object:
+    return getattr(getattr(handler, "__func__", handler), "__code__", None)

@@ -58,9 +58,9 @@ class ToolPolicy:
     :param approval_ttl: Seconds after which an open approval request expires and the call is rejected. None: never.
     :param cache_ttl: Seconds for which a result is reused for the same arguments. None: not cached. Not for tools that
         change something: a call that is answered from the cache does not run.
-    :param timeout: Seconds that one call may take. A call over its limit is in doubt, since it may or may not have taken
-        effect. Of an idempotent tool that declares no effect, identity or approval it is an error for the model, which
-        may ask again: that is another call, with another key.
+    :param timeout: Seconds that one call may take. A call over its limit is in doubt, since it may or may not have
+        taken effect. Of an idempotent tool that declares no effect, identity or approval it is an error for the model,
+        which may ask again: that is another call, with another key.
     :param redacted: Of a result (or the text of a failure) only what the agent's `after_tool` hooks left of it in the
         conversation is stored. Until they have run the call counts as started: a run that ends before leaves it in
         doubt, or runs it again if the tool is idempotent. Not for tools that write to the State by `outputs_to_state`

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 from agentstate.articles import an
 from agentstate.durable.breakpoints import Breakpoint, checked_breakpoints
+from agentstate.durable.interruptions import contained, raised_by
 from agentstate.durable.policy import DEFAULT, ToolPolicy, checked_policies
 from agentstate.durable.semantic_cache import SemanticCache
 
@@ -110,7 +111,7 @@ class Registration:
         return self.policies.get(tool, DEFAULT)
 
 
-def describe_code_error(error: Exception) -> str:
+def describe_code_error(error: BaseException) -> str:
     """What is wrong with an agent's code, and where: ``shop/agents.py, line 3: SyntaxError: invalid syntax``."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(error.filename)}, line {error.lineno}: {type(error).__name__}: {error.msg}"
@@ -162,11 +163,12 @@ class Registry:
         """
         for module in modules:
             try:
-                importlib.import_module(module)
+                with contained():
+                    importlib.import_module(module)
             except Exception as error:
                 is_misnamed = isinstance(error, ModuleNotFoundError) and error.name == module
                 cure = "AGENTSTATE_AGENTS" if is_misnamed else "the module, then restart the workers"
-                why = describe_code_error(error).rstrip(".")
+                why = describe_code_error(raised_by(error)).rstrip(".")
                 raise AgentModuleMissing(
                     f"The agent module {module!r} cannot be imported: {why}. Correct {cure}."
                 ) from error

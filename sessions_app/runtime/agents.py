@@ -39,6 +39,8 @@ _PUBLISHED = (
 )
 # The names of the tools that this process has published last of agents whose toolsets list them later.
 _listed: dict[str, tuple[str, ...]] = {}
+# Why agents that this process registers cannot run here, by their keys.
+_broken: dict[str, str] = {}
 # What this process, as a worker, has said that its agents are: their definitions by their keys.
 _had: dict[str, str] = {}
 
@@ -46,9 +48,9 @@ _had: dict[str, str] = {}
 def publish_agents(*, beat_at: datetime | None = None, restores: bool = False) -> list[str]:
     """Bring `RegisteredAgent` up to date with the registry.
 
-    An agent that cannot be built is published with the problem. One that is not registered here, nor had by a worker
-    that is online, is deleted, unless it has sessions or a module cannot be imported; then its row stays, with the
-    problem.
+    An agent that cannot be built is published with the problem, unless a worker that is online has it. One that is not
+    registered here, nor had by such a worker, is deleted, unless it has sessions or a module cannot be imported; then
+    its row stays, with the problem.
 
     :param beat_at: The time now, if this process is a worker, which has these agents from now on.
     :param restores: Leave what another worker has published as it is, where there is no problem with it.
@@ -58,16 +60,22 @@ def publish_agents(*, beat_at: datetime | None = None, restores: bool = False) -
 
     problems = load_agents()
     published = {row.key: row for row in RegisteredAgent.objects.all()}
+    had = set(had_by_workers(beat_at or timezone.now()).values_list("agent", flat=True))
     rows, definitions = [], []
+    _broken.clear()
     for registration in registry.all():
         # What a module has registered before it failed cannot run either.
         why, row = _problem_of(registration.module, problems), published.get(registration.key)
+        description = Description(problem=why) if why else describe(registration)
+        if description.problem:
+            _broken[registration.key] = description.problem
+            if row is not None and not row.problem and registration.key in had:
+                continue  # it runs elsewhere: see `_withdraw`
         if why and row is not None:
             # Open requests are still shown by what it was.
             row.problem, row.published_at = why, timezone.now()
             rows.append(row)
             continue
-        description = Description(problem=why) if why else describe(registration)
         if row is None or row.problem or not restores:
             rows.append(_row(registration, description, row))
         if description.definition:
@@ -109,6 +117,18 @@ def renew_agents(now: datetime) -> bool:
 def withdraw_agents(now: datetime) -> None:
     """Withdraw what other workers had when this one published its agents, and none of them has any more."""
     _withdraw(RegisteredAgent.objects.filter(problem=""), imported_once(), now)
+
+
+def note_broken(key: str, problem: str) -> None:
+    """Note why an agent that this process registers cannot run here; "" if it can."""
+    _broken.pop(key, None)
+    if problem:
+        _broken[key] = problem
+
+
+def can_run(key: str) -> bool:
+    """Whether nothing is known that keeps this process from running the agent."""
+    return key not in _broken
 
 
 def publish_listed_tools(durable: "WrappedAgent") -> None:
@@ -236,6 +256,8 @@ def _withdraw(published: QuerySet[RegisteredAgent], problems: Mapping[str, str],
         used = Exists(Session.objects.filter(agent=OuterRef("key")))
         if problems or not seen.exclude(used).delete()[0]:
             seen.update(problem=_why_not_registered(row.module, problems))
+    for key, problem in _broken.items():
+        published.filter(key=key, problem="").exclude(others).update(problem=problem)
 
 
 def _why_not_registered(module: str, problems: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 Workers may register different agents, and different definitions of one while they are replaced one by one. While
 another worker that is online has the agent, a worker does not claim
 
-- a session whose agent it does not register,
+- a session whose agent it does not register, or cannot build,
 - a session that is to go on with the published definition of its agent, for instance since a person has accepted it,
   if the agent is another one here and is that one there.
 
@@ -19,7 +19,7 @@ from django.db.models import Exists, OuterRef
 
 from agentstate.durable.registry import AgentError, Registration, registry
 from sessions_app.models import RegisteredAgent, had_by_workers
-from sessions_app.runtime.agents import imported_once, runnable
+from sessions_app.runtime.agents import can_run, imported_once, note_broken, runnable
 
 if TYPE_CHECKING:
     from agentstate.durable.agent import WrappedAgent
@@ -30,7 +30,9 @@ _built: dict[str, tuple[Registration, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class OwnAgents:
-    """The keys of the agents that this process registers, and the definitions of those that it has built so far."""
+    """The keys of the agents that this process registers and can build, as far as that is known, and the definitions of
+    those that it has built so far.
+    """
 
     keys: list[str]
     definitions: list[str]
@@ -52,7 +54,9 @@ class OwnAgents:
 def own_agents() -> OwnAgents:
     """Those of this process, as of now. The first call imports their modules."""
     imported_once()
-    registered = {registration.key: registration for registration in registry.all()}
+    registered = {
+        registration.key: registration for registration in registry.all() if can_run(registration.key)
+    }
     definitions = [
         definition
         for key, (registration, definition) in [*_built.items()]
@@ -68,8 +72,13 @@ def built(key: str) -> "WrappedAgent":
     """
     from agentstate.durable.agent import build
 
-    registration = runnable(key)
-    durable = build(registration)
+    try:
+        registration = runnable(key)
+        durable = build(registration)
+    except AgentError as error:
+        note_broken(key, str(error))
+        raise
+    note_broken(key, "")
     _built[key] = registration, durable.definition
     return durable
 
