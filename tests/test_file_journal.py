@@ -18,6 +18,7 @@ from agentstate.durable.run_end import NothingToDo
 from agentstate.journals import FileJournal
 from agentstate.journals.file import JournalFileError, load
 from tests import sample_agents
+from tests.dying import Died
 from tests.sample_agents import effects
 from tools import processes
 from tools.processes import environment
@@ -323,9 +324,6 @@ def test_several_turns_are_one_conversation(path: Path) -> None:
 
 
 def test_a_call_in_doubt_is_decided_in_the_next_process(path: Path) -> None:
-    class Died(BaseException):
-        pass
-
     def pay() -> str:
         raise Died
 

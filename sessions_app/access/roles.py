@@ -71,7 +71,7 @@ def check_actor(actor: object) -> None:
     if not isinstance(actor, Actor):
         raise TypeError(
             f"The actor of an action is an Actor of sessions_app.access.roles, not {an(actor)}: Actor.of(user) for "
-            'somebody who is logged in, Actor.system("mailbox") for a program.'
+            'a user who is logged in, Actor.system("mailbox") for a program.'
         )
 
 
