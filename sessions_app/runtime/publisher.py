@@ -6,6 +6,7 @@ or not migrated yet is a warning in the log, once for each kind of failure until
 """
 
 import logging
+import os
 import threading
 from datetime import datetime
 
@@ -16,6 +17,11 @@ from django.utils import timezone
 from sessions_app.runtime.agents import publish_agents, renew_agents, withdraw_agents
 
 logger = logging.getLogger(__name__)
+
+# Held while the database is used: a child of prefork that is forked meanwhile would have locks of SQLite or of a driver
+# that nobody releases in it, and would wait for ever.
+_in_use = threading.Lock()
+os.register_at_fork(before=_in_use.acquire, after_in_parent=_in_use.release, after_in_child=_in_use.release)
 
 
 class Publisher:
@@ -45,6 +51,10 @@ class Publisher:
     def beat(self, now: datetime | None = None) -> None:
         """Publish the agents, or say that this worker still has them. Never raises."""
         now = now or timezone.now()
+        with _in_use:
+            self._beat(now)
+
+    def _beat(self, now: datetime) -> None:
         try:
             if not self._published:
                 for problem in publish_agents(beat_at=now):
