@@ -211,10 +211,10 @@ def test_a_worker_says_at_its_start_that_it_has_the_demo_agents_since_the_settin
     monkeypatch.delenv("AGENTSTATE_AGENTS", raising=False)
     if variable is not None:
         monkeypatch.setenv("AGENTSTATE_AGENTS", variable)
-    # As where the tests have SQLite.
-    monkeypatch.setattr(connection, "vendor", "sqlite")
     monkeypatch.setattr(process, "start_publishing", lambda: None)
-    process._publish_agents()
+    with monkeypatch.context() as patched:
+        patched.setattr(connection, "vendor", "sqlite")  # as where the tests have SQLite
+        process._publish_agents()
     told = "AGENTSTATE_AGENTS is not set, so this worker has the demo agents only."
     assert any(message.startswith(told) for message in caplog.messages) == warns
 
