@@ -15,8 +15,9 @@ from haystack.utils import Secret
 
 from agentstate.demo import agents as demo
 from agentstate.durable.agent import make_durable
+from agentstate.durable.credentials import NOT_SHOWN
 from agentstate.durable.definition import canonical_text, fingerprint
-from agentstate.durable.described import NOT_SHOWN, described
+from agentstate.durable.described import described
 from agentstate.durable.description import definition_parts
 from tests import test_definition
 
@@ -223,3 +224,14 @@ def test_credentials_are_no_part_of_the_description_of_an_agent_that_cannot_be_s
     elsewhere = agent_with(api_key="k1", pwd="p1", base_url="https://models.test/v2")
     assert fingerprint(one) == fingerprint(other) != fingerprint(elsewhere)
     assert not [text for text in ("k1", "p1", "ann:one") if text in str(definition_parts(one))]
+
+
+def test_the_user_of_an_address_is_shown_of_no_agent() -> None:
+    agent = Agent(
+        chat_generator=OpenAIChatGenerator(
+            api_key=Secret.from_env_var("SHOP_KEY", strict=False),
+            api_base_url="https://shop:pw-1042@models.test/v1",
+        )
+    )
+    assert agent.to_dict()  # it can be serialised
+    assert definition_parts(agent)["model"]["api_base_url"] == "https://models.test/v1"

@@ -10,7 +10,6 @@ other values in each.
 import functools
 import inspect
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -26,6 +25,7 @@ from haystack.utils import Secret
 from haystack.utils.callable_serialization import serialize_callable
 from haystack.utils.type_serialization import serialize_type
 
+from agentstate.durable.credentials import without_credentials
 from agentstate.durable.model import ReplayChatGenerator
 
 _OF_A_TOOL = (
@@ -34,34 +34,13 @@ _OF_A_TOOL = (
 )
 # A property may return a new object each time, which has the same property, or several such.
 _DEEPEST = 5
-# By these names parts have what is not to be shown, and may change without a change of the agent.
-CREDENTIAL = re.compile(
-    r"(api|access|private)_?key|^key$|_key$|token$|secret|passw|passphrase|^pwd$|_pwd$|^auth$|authori[sz]ation|bearer"
-    r"|credential|headers|cookie|dsn$|connection_string|webhook",
-    re.I,
-)
-NOT_SHOWN = "(not shown)"
-_USER_OF_URL = re.compile(r"(?<=://)[^/@\s]*@")
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _MISSING = object()
 
 
 def described(agent: Agent) -> dict[str, Any]:
-    description: dict[str, Any] = _without_credentials(_Describer().agent(agent))
+    description: dict[str, Any] = without_credentials(_Describer().agent(agent), texts_only=True)
     return description
-
-
-def _without_credentials(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: NOT_SHOWN
-            if isinstance(item, str) and CREDENTIAL.search(str(key))
-            else _without_credentials(item)
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [_without_credentials(item) for item in value]
-    return _USER_OF_URL.sub("", value) if isinstance(value, str) else value
 
 
 def is_lazy(toolset: type[Toolset]) -> bool:

@@ -13,6 +13,7 @@ from haystack.components.agents import Agent
 from haystack.tools import Toolset
 from pydantic import TypeAdapter
 
+from agentstate.durable.credentials import without_credentials
 from agentstate.durable.definition import (
     canonical_text,
     definition_text,
@@ -21,7 +22,7 @@ from agentstate.durable.definition import (
     tool_items,
     tools_of,
 )
-from agentstate.durable.described import CREDENTIAL, NOT_SHOWN, described
+from agentstate.durable.described import described
 from agentstate.durable.inputs import required_variables
 from agentstate.durable.state.encoding import encode_lossy
 
@@ -58,7 +59,7 @@ def definition_parts(agent: Agent) -> dict[str, Json]:
         "settings": {name: value for name, value in options.items() if name not in _PROMPTS},
         "tools_pending": lists_tools_later(agent),
     }
-    plain: dict[str, Json] = encode_lossy(_without_credentials(json.loads(json.dumps(parts, default=str))))[0]
+    plain: dict[str, Json] = encode_lossy(without_credentials(json.loads(json.dumps(parts, default=str))))[0]
     return plain
 
 
@@ -149,12 +150,3 @@ def _is_of_json(kind: Any) -> bool:
     if origin is Annotated:
         return _is_of_json(get_args(kind)[0])
     return origin in (*_JSON_TYPES, Union, UnionType) and all(map(_is_of_json, get_args(kind)))
-
-
-def _without_credentials(value: Json) -> Json:
-    if isinstance(value, Mapping):
-        return {
-            key: NOT_SHOWN if item and CREDENTIAL.search(str(key)) else _without_credentials(item)
-            for key, item in value.items()
-        }
-    return [_without_credentials(item) for item in value] if isinstance(value, list) else value

@@ -199,7 +199,7 @@ class Registry:
                 problems[module] = error
             found = self._by_key.get(key)
             # What a module has registered before it failed is not all of it.
-            if found is not None and not any(_is_in(found.module, failed) for failed in problems):
+            if found is not None and not any(is_part_of(found.module, failed) for failed in problems):
                 return found
         if not problems:
             return self.get(key)
@@ -307,7 +307,8 @@ def registration_of(agent: object) -> Registration | None:
     return replace(registrations[-1], policies=policies, breakpoints=tuple(breakpoints))
 
 
-def _is_in(module: str, package: str) -> bool:
+def is_part_of(module: str, package: str) -> bool:
+    """Whether the module is the package itself, or stands in it."""
     return module == package or module.startswith(f"{package}.")
 
 

@@ -41,7 +41,7 @@ def edit_entry(
     """
     require(actor, EDIT_ENTRY)
     text = required_text("The memory", text, LONGEST_ENTRY)
-    session, reason = _begin(EDIT_ENTRY, actor, session_id, reason, expected_version)
+    session, reason = _begin(EDIT_ENTRY, session_id, reason, expected_version)
     entry = _entry(session, entry_id)
     if entry.text.strip() == text:
         raise Invalid("Nothing was changed.")
@@ -61,15 +61,15 @@ def erase_entry(
     expected_version: int | None = None,
 ) -> Session:
     """Delete the entry with its vector."""
-    session, reason = _begin(ERASE_ENTRY, actor, session_id, reason, expected_version)
+    require(actor, ERASE_ENTRY)
+    session, reason = _begin(ERASE_ENTRY, session_id, reason, expected_version)
     _entry(session, entry_id).delete()
     return commit(session, ERASE_ENTRY.event, actor, reason, {"entry": entry_id})
 
 
 def _begin(
-    action: Action, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None
+    action: Action, session_id: UUID | str, reason: str, expected_version: int | None
 ) -> tuple[Session, str]:
-    require(actor, action)
     reason = required_reason(reason)
     session = lock(session_id, expected_version)
     check(session, action)

@@ -19,7 +19,13 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from agentstate.durable.policy import DEFAULT
-from agentstate.durable.registry import AgentError, AgentModuleMissing, Registration, registry
+from agentstate.durable.registry import (
+    AgentError,
+    AgentModuleMissing,
+    Registration,
+    is_part_of,
+    registry,
+)
 from sessions_app.models import (
     AgentDefinition,
     RegisteredAgent,
@@ -268,6 +274,6 @@ def _why_not_registered(module: str, problems: Mapping[str, str]) -> str:
 def _problem_of(module: str, problems: Mapping[str, str]) -> str:
     """Why the module cannot be imported; "" where nothing is known of that."""
     for failed, problem in problems.items():
-        if module == failed or module.startswith(f"{failed}."):
+        if is_part_of(module, failed):
             return problem
     return ""
