@@ -166,6 +166,15 @@ def _compiled_queries_are_what_django_makes_of_them() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _only_tables_with_rows_are_flushed() -> Iterator[None]:
+    """Behind a test that commits. Django flushes all tables, and makes the permissions and roles anew."""
+    from tests import flushing
+
+    with flushing.only_tables_with_rows():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _an_estimate_is_kept_for_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """For one, and for all of it: else the statements of a page depend on when a minute ends."""

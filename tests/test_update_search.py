@@ -1,7 +1,7 @@
 """`manage.py update_search`: what the sweep has not added yet is found at once, and with --follow from then on."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from django.core.management import call_command
@@ -171,6 +171,15 @@ def test_a_process_that_follows_goes_on_after_a_database_was_away(
     )
 
 
+@pytest.fixture
+def _may_be_interrupted() -> Iterator[None]:
+    """Also where a shell has started the tests in the background, which ignore SIGINT then."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_may_be_interrupted")
 @pytest.mark.parametrize("options, signum", [(["--follow"], signal.SIGINT), ([], signal.SIGTERM)])
 def test_what_is_interrupted_ends_with_130(
     options: list[str], signum: signal.Signals, monkeypatch: pytest.MonkeyPatch

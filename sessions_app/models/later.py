@@ -19,7 +19,7 @@ from sessions_app.models.sql import Statement, insert_sql, update_sql
 
 def insert_later(row: models.Model) -> None:
     """Insert a new row. The key that the database gives it is not known: the row only gets the one that it has."""
-    names = _columns(type(row), row.pk is not None)
+    names = columns_to_insert(type(row), row.pk is not None)
     _write(row, names, insert_sql(connection.vendor, ((type(row), names, 1),)))
     row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS
     _tell(row, created=True)
@@ -56,8 +56,11 @@ def _tell(row: models.Model, *, created: bool, names: frozenset[str] | None = No
 
 
 @cache
-def _columns(model: type[models.Model], has_key: bool) -> tuple[str, ...]:
-    """Those that an INSERT has values for."""
+def columns_to_insert(model: type[models.Model], has_key: bool) -> tuple[str, ...]:
+    """Those that an INSERT has values for.
+
+    :param has_key: Whether the row has its key before the database gives it one.
+    """
     fields = [field for field in model._meta.concrete_fields if not field.generated]
     return tuple(field.attname for field in fields if has_key or not field.primary_key)
 
