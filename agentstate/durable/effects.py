@@ -1,14 +1,18 @@
 """Requests approval of calls that would follow an effect of their tool which the session's history does not show.
 
 The journal is asked once about each call that may need approval, before the calls of the step run. The request for
-approval shows the effects. The journal looks again when it records the start of the call.
+approval shows the effects, and what the tool is given from the State. The journal looks for effects again when it
+records the start of the call.
 """
 
 from dataclasses import replace
 
+from agentstate.durable import state_arguments
+from agentstate.durable.policy import fingerprint
 from agentstate.durable.records import CallRecord, EarlierEffects
 from agentstate.durable.run_context import RunContext, Suspended
-from agentstate.durable.run_end import NeedsApproval
+from agentstate.durable.run_end import ApprovalRequest, NeedsApproval
+from agentstate.durable.shown_state import digests
 from agentstate.names import CallState, Decision
 
 
@@ -95,4 +99,15 @@ def _needs_approval(
         )
     if failed_before:
         why += " It failed before, and may or may not have taken effect."
-    return NeedsApproval(why=why, requests=tuple(run.approval_requests))
+    requests = [_with_state(run, request) for request in run.approval_requests]
+    return NeedsApproval(why=why, requests=tuple(requests))
+
+
+def _with_state(run: RunContext, request: ApprovalRequest) -> ApprovalRequest:
+    """The request with what the tool would be given from the State besides, to which the decision is bound too."""
+    if run.tool_state is None:
+        return request
+    tools = {tool.name: tool for tool in run.tool_state.data["tools"]}
+    taken = state_arguments.taken(tools.get(request.tool), request.arguments, run.tool_state)
+    bound = fingerprint(request.tool, request.arguments, digests(taken))
+    return replace(request, from_state=taken, fingerprint=bound)

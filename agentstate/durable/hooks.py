@@ -176,6 +176,7 @@ class CheckPendingCalls(DurableHook):
 
     def apply(self, run: RunContext, state: State) -> None:
         plan_added_calls(run, state)
+        run.tool_state = state
         messages = state.data.get("messages") or []
         calls = messages[-1].tool_calls if messages else []
         pending: list[CallRecord] = []

@@ -208,7 +208,15 @@ def checked_policies(policies: Any) -> Policies:
 DEFAULT = ToolPolicy()
 
 
-def fingerprint(tool: str, arguments: Mapping[str, Any]) -> str:
-    """The SHA-256, in hex, that binds a person's decision to exactly these arguments (plain JSON) of this tool."""
-    text = json.dumps([tool, arguments], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+def fingerprint(tool: str, arguments: Mapping[str, Any], digests: Mapping[str, str] | None = None) -> str:
+    """The SHA-256, in hex, that binds a person's decision to exactly these arguments (plain JSON) of this tool.
+
+    :param digests: Those of what the tool is given from the State besides, see `shown_state`.
+    """
+    text = json.dumps(
+        [tool, arguments, *([digests] if digests else [])],
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=True,
+    )
     return sha256(text.encode()).hexdigest()

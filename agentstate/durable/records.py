@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from agentstate.durable.breakpoints import Breakpoint, Place
 from agentstate.durable.run_end import RunEnd
+from agentstate.durable.shown_state import FromState
 from agentstate.names import CallState, CheckpointKind, Decision
 
 Json = Any
@@ -53,11 +54,15 @@ class UnreadMessage:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRecord:
-    """An approval request, as answered: `decision` is "" while it is open; `arguments` are the edited ones, if any."""
+    """An approval request, as answered: `decision` is "" while it is open; `arguments` are the edited ones, if any.
+
+    `from_state` is what the request showed of the State, of which a journal need not return the values.
+    """
 
     decision: Decision | Literal[""]
     arguments: dict[str, Json] | None = None
     message: str = ""
+    from_state: FromState | None = None
 
 
 @dataclass(frozen=True, slots=True)

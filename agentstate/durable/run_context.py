@@ -158,6 +158,7 @@ class RunContext:
             self.calls[call.call_id] = call
         self._failures: list[tuple[BaseException, int]] = []
         self.unmatched_calls: list[CallRecord] = []
+        self.tool_state: State | None = None  # of the step whose calls run next, or run
         # Calls that exceeded their time limits and are in doubt: see `agentstate.durable.doubts.late`.
         self.late_calls: dict[int, tuple[Tool, str]] = {}
         self.approval_requests: list[ApprovalRequest] = []

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from agentstate.durable.breakpoints import Breakpoint, Place
+from agentstate.durable.shown_state import FromState
 from agentstate.names import LATE, STOP_REQUESTS, Need, RunEvent, SessionStatus
 
 Json = Any
@@ -21,7 +22,7 @@ class ApprovalRequest:
 
     `ttl` is the number of seconds after which the request expires; None for never. `earlier` and `repeats` are those of
     `EarlierEffects`: what the person is shown. A call that was approved already is requested again where it would
-    follow an effect that its request did not show.
+    follow an effect that its request did not show. `from_state` is what the tool would be given from the State besides.
     """
 
     position: int
@@ -31,6 +32,7 @@ class ApprovalRequest:
     ttl: float | None = None
     earlier: tuple[int, ...] = ()
     repeats: int | None = None
+    from_state: FromState | None = None
 
 
 @dataclass(frozen=True, slots=True)

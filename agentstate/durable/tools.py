@@ -14,7 +14,7 @@ from haystack.components.agents.state import State
 from haystack.tools import Tool
 from haystack.tools.errors import ToolInvocationError
 
-from agentstate.durable import doubts, effects, run_context, tool_function, tool_outputs
+from agentstate.durable import doubts, effects, run_context, state_arguments, tool_function, tool_outputs
 from agentstate.durable.cache import cache_key
 from agentstate.durable.call_ends import record_end
 from agentstate.durable.idempotency import current_key
@@ -135,7 +135,8 @@ def _noted(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str, An
 def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str, Any]) -> Ledgered:
     """Replay the call, answer it from the cache, or let it run and record how it ends.
 
-    :raises ToolInvocationError: as the tool itself does; Haystack makes a message for the model of it.
+    :raises ToolInvocationError: as the tool itself does; Haystack makes a message for the model of it. Also for a call
+        that is given something else from the State than the request showed which a person approved.
     :raises Suspended: if the call took too long and may have taken effect, or needs approval because of what
         another session did.
     """
@@ -144,6 +145,9 @@ def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str,
         if tool.name in run.search_tools and record.status == CallState.DONE:
             yield None  # the run's toolset has to find the tools, of which the record has only the names
         return _replay(run, record, tool, state)
+    if why := state_arguments.why_changed(tool, record, kwargs):
+        record_end(run, record, tool, CallEnd(CallState.FAILED, run.now(), error=why), None)
+        raise ToolInvocationError(why, tool_name=tool.name)
 
     policy = run.policy(tool.name)
     key = _key_in_cache(run, tool, policy, kwargs) if state is None else None

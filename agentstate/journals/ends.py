@@ -14,6 +14,7 @@ from agentstate.durable.run_end import (
     RetryLater,
     RunEnd,
 )
+from agentstate.durable.shown_state import excerpt
 from agentstate.journals.store import Record
 
 
@@ -50,4 +51,9 @@ def end_record(end: RunEnd, status: str) -> Record:
 def _request_record(request: ApprovalRequest) -> Record:
     record = asdict(request)
     del record["earlier"]  # always empty here, and not part of the file format
+    if request.from_state is None:
+        del record["from_state"]
+    else:
+        for argument in record["from_state"].values():
+            argument["value"] = excerpt(argument["value"])
     return record

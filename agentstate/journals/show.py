@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from agentstate.durable.records import CallRecord
+from agentstate.durable.shown_state import values_of
 from agentstate.durable.state.tags import stand_ins, without_tags
 from agentstate.journals.store import Store
 from agentstate.names import CallState
@@ -23,6 +24,8 @@ def show(store: Store) -> str:
     for call in store.step_calls():
         if need := _need(call):
             lines.append(f"  {call.call_id} {need}: {_call(call.tool, call.run_arguments)}")
+            taken = values_of(call.approval.from_state) if call.approval is not None else {}
+            lines += [f"  {'':<12}from the State: {_values(taken)}"] if taken else []
     return "\n".join(lines) + "\n"
 
 
@@ -64,10 +67,15 @@ def _need(call: CallRecord) -> str:
 
 
 def _call(tool: str, arguments: dict[str, Json]) -> str:
-    values = ", ".join(
-        f"{name}={json.dumps(without_tags(value), ensure_ascii=False)}" for name, value in arguments.items()
+    return f"{_clean(tool)}({_values(arguments)})"
+
+
+def _values(values: dict[str, Json]) -> str:
+    return _clean(
+        ", ".join(
+            f"{name}={json.dumps(without_tags(value), ensure_ascii=False)}" for name, value in values.items()
+        )
     )
-    return _clean(f"{tool}({values})")
 
 
 def _clean(text: str) -> str:

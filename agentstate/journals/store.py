@@ -12,7 +12,8 @@ the words used in the code:
                             the end of the run
     back_to                 of a checkpoint: the position of the one that it repeats, to which the session goes back
     aside                   of a reply: it is one to a side call
-    doubts, asks            of the end of a run: the calls in doubt; the approval requests
+    doubts, asks            of the end of a run: the calls in doubt; the approval requests, each with what the tool would be
+                            given from the State besides (from_state)
 """
 
 import threading
@@ -31,6 +32,7 @@ from agentstate.durable.records import (
     UnreadMessage,
     user_body,
 )
+from agentstate.durable.shown_state import FromState, StateArgument
 from agentstate.journals.turns import Turns
 from agentstate.names import ENDED_CALL_STATES, STEP_KINDS, CallState, CheckpointKind, RunEvent
 
@@ -185,7 +187,10 @@ class Store:
     def _apply_call(self, record: Record) -> None:
         changes = dict(record["changes"])
         if changes.get("approval"):
-            changes["approval"] = ApprovalRecord(**changes["approval"])
+            request = self.calls[record["call"]].approval
+            changes["approval"] = ApprovalRecord(
+                **changes["approval"], from_state=request.from_state if request is not None else None
+            )
         self.calls[record["call"]] = replace(self.calls[record["call"]], **changes)
         if changes.get("status") == CallState.STARTED:
             self.is_at_breakpoint = False
@@ -264,7 +269,14 @@ class Store:
             self.calls[position] = replace(self.calls[position], status=CallState.DOUBT)
         for request in end["asks"]:
             call = self.calls[request["position"]]
-            self.calls[call.position] = replace(call, approval=ApprovalRecord(""))
+            self.calls[call.position] = replace(
+                call, approval=ApprovalRecord("", from_state=_from_state(request))
+            )
+
+
+def _from_state(request: Record) -> FromState | None:
+    shown = request.get("from_state")
+    return None if shown is None else {name: StateArgument(**argument) for name, argument in shown.items()}
 
 
 class Fenced:

@@ -4,7 +4,7 @@ Each outcome is a type. Only `Answered` has a result: asking another one for it 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Literal, NoReturn
 
@@ -29,6 +29,8 @@ class PendingCall:
     :param waits_for: "approval"; "doubt": it was started, and may or may not have taken effect; or "breakpoint": it
         runs when the session is resumed, and may be decided about before.
     :param effect: What its policy says that it changes.
+    :param from_state: What the tool would be given from the State besides, as plain JSON; of a large value the
+        beginning. An argument for which the State has no value is not among them.
     """
 
     call_id: str
@@ -36,6 +38,7 @@ class PendingCall:
     arguments: dict[str, Json]
     waits_for: Literal["approval", "doubt", "breakpoint"]
     effect: str = ""
+    from_state: dict[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

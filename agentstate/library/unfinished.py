@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from agentstate.durable.breakpoints import stored_breakpoints
 from agentstate.durable.policy import DEFAULT, Policies
+from agentstate.durable.shown_state import values_of
 from agentstate.journals.store import Store
 from agentstate.library.outcomes import AtBreakpoint, Failed, Outcome, PendingCall, RetryAt, Waiting
 from agentstate.names import CallState, Need, RunEvent
@@ -24,7 +25,10 @@ def pending_calls(store: Store, policies: Policies) -> list[PendingCall]:
         else:
             continue
         effect = policies.get(call.tool, DEFAULT).effect
-        pending.append(PendingCall(call.call_id, call.tool, call.run_arguments, waits_for, effect))
+        from_state = values_of(call.approval.from_state) if call.approval is not None else {}
+        pending.append(
+            PendingCall(call.call_id, call.tool, call.run_arguments, waits_for, effect, from_state)
+        )
     return pending
 
 

@@ -49,7 +49,7 @@ Row = TypeVar("Row", bound=Model)
 # The fields of each model that may hold a hidden value. A state value is hidden by the name of its key, too.
 _MASKED_FIELDS: dict[type[Model], tuple[str, ...]] = {
     AgentDefinition: ("parts",),
-    Approval: ("arguments", "edited", "message"),
+    Approval: ("arguments", "edited", "message", "from_state"),
     Branch: ("reason", "left_state"),
     BulkAction: ("reason",),
     BulkItem: ("why",),

@@ -242,6 +242,8 @@ def _copy_approval(approval: Approval, call: ToolCall) -> None:
         call=call,
         repeats_id=approval.repeats_id,
         earlier=approval.earlier,
+        from_state=approval.from_state,
+        from_state_digests=approval.from_state_digests,
         asked_at=approval.asked_at,
         expires_at=approval.expires_at,
         decided_at=approval.decided_at,

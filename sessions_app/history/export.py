@@ -11,6 +11,7 @@ from typing import Any
 from agentstate.durable.state.tags import without_tags
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
+from sessions_app.history import from_state
 from sessions_app.history.call_rows import SMALL, without_big_results
 from sessions_app.history.message_rows import RESULT_OF, text_in
 from sessions_app.history.staff_notes import staff_notes
@@ -71,6 +72,7 @@ def call_json(call: ToolCall, *, mask: Mask) -> Json:
 
     ``requested`` is there only if they differ from what the model asked for, ``result_size`` (characters) only if the
     result was too big to be read: ``call`` may be one of `without_big_results`. ``at`` is when it got its status.
+    ``from_state`` is what its request for approval showed of the State, where there is any and the request was loaded.
     """
     row: Any = mask.row(call)
     small = "small" in vars(row)
@@ -89,6 +91,8 @@ def call_json(call: ToolCall, *, mask: Mask) -> Json:
     }
     if row.changed_arguments:
         payload["requested"] = row.arguments
+    if taken := from_state.of_call(row):
+        payload["from_state"] = taken
     if small and (row.size or 0) > SMALL:
         payload["result_size"] = row.size
     return payload
@@ -103,7 +107,7 @@ def _facts(session: Session, branch: Branch) -> Json:
 
 def _calls(branch: Branch, after: int, upto: int | None, big_results: bool) -> Collection[ToolCall]:
     if big_results:
-        return ToolCall.objects.visible_on(branch, after=after, upto=upto)
+        return ToolCall.objects.visible_on(branch, after=after, upto=upto).select_related("approval")
     return without_big_results(ToolCall.objects.visible_on(branch, after=after, upto=upto))
 
 

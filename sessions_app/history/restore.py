@@ -17,6 +17,7 @@ from agentstate.durable.records import (
     StoredCheckpoint,
     StoredMessage,
 )
+from agentstate.durable.shown_state import StateArgument
 from agentstate.names import STEP_KINDS, CallState, CheckpointKind
 from sessions_app.history import context_rows, value_rows
 from sessions_app.history.message_rows import RESULT_OF, unpack
@@ -322,4 +323,6 @@ def _approval(row: ToolCall) -> ApprovalRecord | None:
     approval = getattr(row, "approval", None)
     if approval is None:
         return None
-    return ApprovalRecord(approval.decision, approval.edited, approval.message)
+    digests = approval.from_state_digests
+    from_state = None if digests is None else {name: StateArgument(**row) for name, row in digests.items()}
+    return ApprovalRecord(approval.decision, approval.edited, approval.message, from_state)

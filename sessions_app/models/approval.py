@@ -13,6 +13,10 @@ from sessions_app.models.toolcall import ToolCall
 class Approval(LoadedModel):
     """Asked once per call. ``fingerprint`` binds the decision to the arguments that were shown.
 
+    ``from_state`` is beside the arguments, since the model did not ask for it: nobody edits it here, and the call does
+    not run once it has changed, see `agentstate.durable.state_arguments`. Its keys are those of the State, because a
+    value is hidden by the name of either.
+
     A call whose request was approved is asked about again, by the same row, where it would follow an effect that the
     request did not show. ``edited`` are then the arguments of the first decision, which run unless they are changed.
     """
@@ -41,6 +45,18 @@ class Approval(LoadedModel):
         "calls that the history does not show. Empty for none.",
     )
     fingerprint = models.CharField(max_length=64)
+    from_state = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="What the tool would be given from the State besides, by the State's key and the argument. "
+        "Of a large value the beginning. Empty for a tool that takes nothing from the State.",
+    )
+    from_state_digests = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="By argument the State's key, and the digest of the whole value; "
+        "an empty digest where the State had none.",
+    )
     asked_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True, blank=True)
     decision = models.CharField(max_length=10, choices=Decision, blank=True, default="")

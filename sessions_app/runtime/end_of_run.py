@@ -36,6 +36,7 @@ from sessions_app.models import (
     record_event,
     resting_fields,
 )
+from sessions_app.runtime.state_columns import columns
 from sessions_app.runtime.statements import Fence
 
 Json = Any
@@ -168,7 +169,7 @@ def _record_open_decisions(session: Session, end: RunEnd, now: datetime) -> None
 
 
 def _store_request(session: Session, call_key: int, request: ApprovalRequest, now: datetime) -> None:
-    """A call has one request. One that is open stays as it is, but for the effects that it shows.
+    """A call has one request. One that is open stays as it is, but for the effects and the State that it shows.
 
     One that was approved is open again: the call would follow effects that it did not show.
     """
@@ -177,7 +178,8 @@ def _store_request(session: Session, call_key: int, request: ApprovalRequest, no
         "asked_at": now,
         "expires_at": now + timedelta(seconds=request.ttl) if request.ttl else None,
     }
-    shown = {"earlier": list(request.earlier) or None, "repeats_id": request.repeats}
+    from_state = columns(request.from_state)
+    shown = {"earlier": list(request.earlier) or None, "repeats_id": request.repeats, **from_state}
     approval, is_new = Approval.objects.get_or_create(
         call_id=call_key,
         defaults={"session_id": session.pk, "arguments": request.arguments, **request_fields, **shown},
@@ -185,6 +187,9 @@ def _store_request(session: Session, call_key: int, request: ApprovalRequest, no
     if is_new:
         return
     changes: dict[str, Json] = shown
+    if approval.from_state_digests != from_state["from_state_digests"]:
+        # Whoever has a form of what was shown before has to look again.
+        changes = {**shown, "fingerprint": request.fingerprint}
     if approval.decision:
         edited = request.arguments if request.arguments != approval.arguments else None
         undecided = {"decision": "", "decided_at": None, "decided_by": "", "message": "", "edited": edited}

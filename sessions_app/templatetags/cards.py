@@ -202,6 +202,7 @@ def doubt_facts(doubt: "Doubt") -> SafeString:
             "key": call.idempotency_key,
             "arguments": tuple([replace(each, value=as_text(each.value)) for each in doubt.arguments]),
             "changes": doubt.changes,
+            "from_state": doubt.from_state,
         },
     )
 

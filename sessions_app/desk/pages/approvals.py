@@ -16,9 +16,12 @@ from sessions_app.desk.pages.earlier_effects import Earlier, EffectList, Request
 from sessions_app.desk.pages.evidence import Evidence
 from sessions_app.desk.pages.evidence import of_calls as evidence_of
 from sessions_app.desk.pages.formats import Currency, currency
+from sessions_app.desk.pages.from_state import FromState
+from sessions_app.desk.pages.from_state import shown as shown_from_state
 from sessions_app.desk.pages.session_agents import agent_title, load_agents
 from sessions_app.desk.pages.summary import parts, published_tool, style_of_result, summary_of
 from sessions_app.desk.pages.values import ReadableValue, readable
+from sessions_app.history import from_state
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, ToolCall
 from sessions_app.models.compiled import compiled
 from sessions_app.wording import count, took_effect
@@ -96,6 +99,7 @@ class Card:
     in_batch: it is decided by a form of several calls, not by one of its own.
     why_alone: why it is not, where others are; "" otherwise.
     repeats_summary: the call that it repeats, in words.
+    from_state: what the tool would be given from the State besides.
     """
 
     approval: Approval
@@ -117,6 +121,7 @@ class Card:
     in_batch: bool = False
     why_alone: str = ""
     repeats_summary: str = ""
+    from_state: tuple[FromState, ...] = ()
 
     @property
     def seen_label(self) -> str:
@@ -250,6 +255,7 @@ def _card(
         repeats_summary=summary_of(agent, approval.repeats, mask).in_words
         if approval.repeats is not None
         else "",
+        from_state=shown_from_state(tool, from_state.of_request(approval)),
     )
 
 

@@ -14,6 +14,8 @@ from agentstate.durable.run_end import late_sentence
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.context import PageContext
+from sessions_app.desk.pages.from_state import FromState
+from sessions_app.desk.pages.from_state import shown as shown_from_state
 from sessions_app.desk.pages.session_agents import agent_title, load_agents
 from sessions_app.desk.pages.summary import (
     ShownArgument,
@@ -22,6 +24,7 @@ from sessions_app.desk.pages.summary import (
     shown_arguments,
     summary,
 )
+from sessions_app.history import from_state
 from sessions_app.models import Session, ToolCall, Worker, online_since
 from sessions_app.models.compiled import compiled
 from sessions_app.wording import ago
@@ -35,6 +38,7 @@ class Doubt:
     late: that the call took longer than its tool may, as a sentence; "" where its worker did not report back.
     worker: what is known of the worker that started it, as a sentence; "" where it was not recorded.
     may_still_end: why that worker may still finish the call, as a sentence; "" where it is known to have stopped.
+    from_state: what it was given from the State, where it was approved with that.
     changes: how the arguments that it ran with differ from those that the agent asked for; "" where they do not.
     tools_inside: the tools of an agent that runs inside the call, any of which may have taken effect.
     """
@@ -52,6 +56,7 @@ class Doubt:
     new_definition: str
     tools_inside: tuple[str, ...]
     changes: str
+    from_state: tuple[FromState, ...] = ()
 
     @property
     def started(self) -> datetime:
@@ -102,6 +107,7 @@ def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetim
         new_definition=session.new_definition,
         tools_inside=tuple(tool.get("tools_inside") or ()),
         changes=changes_of(agent, call),
+        from_state=shown_from_state(tool, from_state.of_call(call)),
     )
 
 

@@ -11,6 +11,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.replacements import Replacement
 from sessions_app.desk.pages.summary import changes_of, formats_of
 from sessions_app.desk.pages.values import ReadableValue, readable
+from sessions_app.history import from_state
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, ToolCall
 from sessions_app.wording import arguments
 
@@ -148,6 +149,11 @@ class CallItem:
     def changes(self) -> str:
         """See `changes_of`."""
         return changes_of(self.agent, self.row)
+
+    @property
+    def from_state(self) -> dict[str, object]:
+        """What the request for its approval showed of the State: see `history.from_state`."""
+        return from_state.of_call(self.row)
 
     @property
     def arguments(self) -> str:

@@ -15,10 +15,10 @@ from sessions_app.access.typed import whole_number
 from sessions_app.desk.pages.session import checkpoints
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.values import ReadableValue, readable
-from sessions_app.history import restore
+from sessions_app.history import from_state, restore
 from sessions_app.history.memory_entries import entries_about
 from sessions_app.history.message_rows import fill_texts
-from sessions_app.models import Event, Message, ModelCall, ToolCall
+from sessions_app.models import Approval, Event, Message, ModelCall, ToolCall
 
 # Characters of a name in the audit trail.
 _NAME = 60
@@ -121,10 +121,16 @@ def _entry(context: SessionContext, key: str) -> _StoredValue | None:
     return (f"entry {entry.pk} of the long-term memory", entry.text, None) if entry else None
 
 
+def _from_state(call: ToolCall) -> Any:
+    approval = Approval.objects.filter(call=call).first()
+    return from_state.of_request(approval) or None if approval is not None else None
+
+
 _FIELDS = ("title", "customer")
 _KINDS: dict[str, _Finder] = {
     "arguments": _call("the arguments", lambda call: as_plain_data(call.ran_with)),
     "asked": _call("the arguments that the agent asked for", lambda call: as_plain_data(call.arguments)),
+    "from_state": _call("what was shown of the State", _from_state),
     "result": _call("the result", lambda call: call.result),
     "error": _call("the error", lambda call: call.error),
     "message": _message,

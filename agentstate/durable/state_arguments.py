@@ -1,0 +1,106 @@
+"""What a call is given from the State (`inputs_from_state`) besides its arguments, and whether that was approved.
+
+Haystack takes it from the State when the call runs, so an earlier call of the same step may change it after a person
+has approved the call. The request for approval shows it, with a digest of each value; the ledger compares what the
+approved call is given with these digests, and lets no call run with other values.
+
+What Haystack itself keeps in the State (the conversation, its counters) is neither shown nor compared.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from haystack.tools import Tool
+
+from agentstate.durable.records import CallRecord
+from agentstate.durable.shown_state import FromState, StateArgument
+from agentstate.durable.state.encoding import decode, encode_lossy, encode_marked
+from agentstate.durable.state.keys import NOT_KEYS
+from agentstate.names import STAND_IN_TAG, TYPE_TAG, Decision
+
+if TYPE_CHECKING:
+    from haystack.components.agents.state import State
+
+Json = Any
+# As Python shows where an object is, which differs in each process and in each copy.
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}\b")
+
+
+def taken(tool: Tool | None, arguments: Mapping[str, Any], state: "State") -> FromState | None:
+    """What the tool would be given now besides these arguments; None for a tool that takes nothing from the State."""
+    if tool is None or not tool.inputs_from_state:
+        return None
+    result = {}
+    for name, keys in _keys(tool, arguments).items():
+        key = next((key for key in keys if key in state.data), keys[0])
+        stored = _as_stored(state.data.get(key))
+        result[name] = StateArgument(key, _digest(stored), encode_lossy(stored)[0])
+    return result
+
+
+def why_changed(tool: Tool, record: CallRecord, kwargs: Mapping[str, Any]) -> str:
+    """Why the call must not run with these arguments, as a sentence for the model; "" if it may.
+
+    :param kwargs: Those that the tool would be called with, the State's among them.
+    """
+    approval = record.approval
+    if approval is None or approval.from_state is None or approval.decision != Decision.APPROVED:
+        return ""
+    shown = approval.from_state
+    changed = [
+        name
+        for name in _keys(tool, record.run_arguments)
+        if _digest(_as_stored(kwargs.get(name))) != (shown[name].digest if name in shown else "")
+    ]
+    if not changed:
+        return ""
+    earlier = " An earlier attempt may have taken effect." if record.attempt else ""
+    return (
+        f"{tool.name} was not run: what it takes from the State ({', '.join(changed)}) changed after the request was "
+        f"approved.{earlier} Ask for the call again, so that it can be approved with what the State holds now."
+    )
+
+
+def _keys(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The arguments that the tool takes from the State unless they are among those given, each with the State's keys of
+    which the first that is there is taken.
+    """
+    keys: dict[str, list[str]] = {}
+    for key, name in (tool.inputs_from_state or {}).items():
+        if name not in arguments:
+            keys.setdefault(name, []).append(key)
+    return {name: of_name for name, of_name in keys.items() if NOT_KEYS.isdisjoint(of_name)}
+
+
+def _as_stored(value: Any) -> Any:
+    """The value as a run has it that continues in another process: only so can both give the same digest."""
+    return decode(encode_marked(value)[0])
+
+
+def _digest(stored: Any) -> str:
+    """:param stored: From `_as_stored`. None has none: a key that only ever was None is not stored."""
+    if stored is None:
+        return ""
+    text = json.dumps(
+        _without_addresses(encode_marked(stored)[0]),
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=True,
+    )
+    return sha256(text.encode()).hexdigest()
+
+
+def _without_addresses(data: Json) -> Json:
+    """The encoded value without the addresses in the texts of objects that cannot be stored: a hook that makes such an
+    object again in a resumed step makes the same.
+    """
+    if isinstance(data, list):
+        return [_without_addresses(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    if data.get(TYPE_TAG) == STAND_IN_TAG and isinstance(data["value"], str):
+        return {**data, "value": _ADDRESS.sub("0x", data["value"])}
+    return {key: _without_addresses(item) for key, item in data.items()}
