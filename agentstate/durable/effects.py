@@ -5,6 +5,7 @@ approval shows the effects, and what the tool is given from the State. The journ
 records the start of the call.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from agentstate.durable import state_arguments
@@ -41,7 +42,7 @@ def suspend_for_approvals(run: RunContext, pending: list[CallRecord]) -> None:
         if earlier is not None:
             _show(run, record, earlier)
     if run.approval_requests:
-        raise Suspended(_needs_approval(run, decisions, failed_before=failed_before))
+        raise Suspended(_needs_approval(run, decisions, pending=pending, failed_before=failed_before))
 
 
 def suspended_for(run: RunContext, record: CallRecord, earlier: EarlierEffects) -> Suspended:
@@ -87,8 +88,13 @@ def _earlier_effects(run: RunContext, record: CallRecord) -> EarlierEffects | No
 
 
 def _needs_approval(
-    run: RunContext, decisions: list[EarlierEffects], *, failed_before: bool = False
+    run: RunContext,
+    decisions: list[EarlierEffects],
+    *,
+    pending: Sequence[CallRecord] = (),
+    failed_before: bool = False,
 ) -> NeedsApproval:
+    """:param pending: The calls of the step, where none has been replayed yet."""
     names = ", ".join(sorted({request.tool for request in run.approval_requests}))
     why = f"{names} needs approval."
     if any(earlier.repeats is not None for earlier in decisions):
@@ -99,15 +105,17 @@ def _needs_approval(
         )
     if failed_before:
         why += " It failed before, and may or may not have taken effect."
-    requests = [_with_state(run, request) for request in run.approval_requests]
-    return NeedsApproval(why=why, requests=tuple(requests))
+    return NeedsApproval(why=why, requests=tuple(_with_state(run, pending)))
 
 
-def _with_state(run: RunContext, request: ApprovalRequest) -> ApprovalRequest:
-    """The request with what the tool would be given from the State besides, to which the decision is bound too."""
+def _with_state(run: RunContext, pending: Sequence[CallRecord]) -> Iterator[ApprovalRequest]:
+    """The requests with what the tools would be given from the State besides, to which the decision is bound too."""
     if run.tool_state is None:
-        return request
+        yield from run.approval_requests
+        return
     tools = {tool.name: tool for tool in run.tool_state.data["tools"]}
-    taken = state_arguments.taken(tools.get(request.tool), request.arguments, run.tool_state)
-    bound = fingerprint(request.tool, request.arguments, digests(taken))
-    return replace(request, from_state=taken, fingerprint=bound)
+    state = state_arguments.state_for(pending, run.tool_state, tools)
+    for request in run.approval_requests:
+        taken = state_arguments.taken(tools.get(request.tool), request.arguments, state)
+        bound = fingerprint(request.tool, request.arguments, digests(taken))
+        yield replace(request, from_state=taken, fingerprint=bound)

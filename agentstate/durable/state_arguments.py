@@ -9,27 +9,41 @@ What Haystack itself keeps in the State (the conversation, its counters) is neit
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from haystack.components.agents import tool_calling
+from haystack.components.agents.state import State
 from haystack.tools import Tool
 
 from agentstate.durable.records import CallRecord
 from agentstate.durable.shown_state import FromState, StateArgument
 from agentstate.durable.state.encoding import decode, encode_lossy, encode_marked
-from agentstate.durable.state.keys import NOT_KEYS
-from agentstate.names import STAND_IN_TAG, TYPE_TAG, Decision
-
-if TYPE_CHECKING:
-    from haystack.components.agents.state import State
+from agentstate.durable.state.keys import NOT_KEYS, apply
+from agentstate.names import ENDED_CALL_STATES, STAND_IN_TAG, TYPE_TAG, CallState, Decision
 
 Json = Any
 # As Python shows where an object is, which differs in each process and in each copy.
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}\b")
 
 
-def taken(tool: Tool | None, arguments: Mapping[str, Any], state: "State") -> FromState | None:
+def state_for(calls: Sequence[CallRecord], state: State, tools: Mapping[str, Tool]) -> State:
+    """The State that the calls of a step will be given, of which some have ended and are to be replayed."""
+    ended = [call for call in calls if call.status in ENDED_CALL_STATES and call.tool in tools]
+    if not ended:
+        return state
+    later = State(state.schema, {key: deepcopy(state.data[key]) for key in state.data.keys() - NOT_KEYS})
+    for call in ended:
+        for key, change in (call.state or {}).items():
+            later.data[key] = decode(apply(encode_marked(later.data.get(key))[0], change))
+        if call.status == CallState.DONE:
+            tool_calling._merge_tool_outputs_into_state(tools[call.tool], decode(call.result), later)
+    return later
+
+
+def taken(tool: Tool | None, arguments: Mapping[str, Any], state: State) -> FromState | None:
     """What the tool would be given now besides these arguments; None for a tool that takes nothing from the State."""
     if tool is None or not tool.inputs_from_state:
         return None

@@ -12,8 +12,8 @@ the words used in the code:
                             the end of the run
     back_to                 of a checkpoint: the position of the one that it repeats, to which the session goes back
     aside                   of a reply: it is one to a side call
-    doubts, asks            of the end of a run: the calls in doubt; the approval requests, each with what the tool would be
-                            given from the State besides (from_state)
+    doubts, asks            of the end of a run: the calls in doubt; the approval requests, each with what the tool
+                            would be given from the State besides (from_state)
 """
 
 import threading
