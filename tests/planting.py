@@ -67,6 +67,7 @@ UNPLANTED = {
     "toolcall.worker": NAME_OF_STAFF,
     "approval.earlier": NUMBERS,
     "approval.fingerprint": "shown by no page: see tests/test_desk_dialogs.py",
+    "approval.from_state_digests": MACHINERY,
     "approval.decided_by": NAME_OF_STAFF,
     "checkpoint.context": NUMBERS,
     "checkpoint.keys": "the names of state keys: one with a secret is planted below",
@@ -237,7 +238,18 @@ def rich() -> Session:
         ],
     )
     history.ask(history.calls[-2], repeats=before, earlier=[before.pk])
-    history.ask(history.calls[-1], edited={"text": "Dear Madam,"})
+    # By the State's key, or by the argument: either may hide it.
+    by_key = {name: {"value": value} for name, value in secrets.BY_KEY.items()}
+    by_argument = {"facts": {"text": secrets.TEXT, key: "x", **secrets.BY_KEY}}
+    history.ask(
+        history.calls[-1],
+        edited={"text": "Dear Madam,"},
+        from_state={**by_key, **by_argument},
+        from_state_digests={
+            **{f"value of {name}": {"key": name, "digest": "a"} for name in by_key},
+            **{name: {"key": "facts", "digest": "a"} for name in by_argument["facts"] if name != key},
+        },
+    )
     conditions = {"text": secrets.TEXT, **secrets.BY_KEY}
     breakpoints = [
         {

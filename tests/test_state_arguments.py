@@ -1,6 +1,8 @@
 """A request for approval shows what the tool takes from the State, and the approved call runs with nothing else."""
 
+import html
 import json
+import re
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -12,6 +14,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from django.core.management import call_command
+from django.test import Client
 from django.utils import timezone
 from haystack import Document
 from haystack.components.agents import Agent
@@ -23,9 +27,11 @@ from haystack.tools import AgentTool, Tool, tool
 from agentstate import DurableAgent, ToolPolicy, Waiting
 from agentstate.durable import state_arguments
 from agentstate.durable.policy import fingerprint
+from agentstate.durable.records import ApprovalRecord
 from agentstate.durable.shown_state import MOST_SHOWN, StateArgument
 from agentstate.durable.state.encoding import decode, encode_marked
 from agentstate.journals import FileJournal
+from agentstate.journals.show import show
 from sessions_app import actions
 from sessions_app.access.masking import HIDDEN
 from sessions_app.desk.pages.approvals import shown_fingerprint
@@ -472,7 +478,7 @@ VALUES: dict[str, Callable[[], Any]] = {
 }
 
 
-def shown(value: Any) -> StateArgument:
+def shown_of(value: Any) -> StateArgument:
     [argument] = (
         state_arguments.taken(
             payment(takes={"iban": "iban"}), {}, State({"iban": {"type": object}}, {"iban": value})
@@ -494,14 +500,14 @@ def as_postgresql_returns(data: Any) -> Any:
 def test_the_digest_is_the_same_for_a_value_that_comes_from_a_checkpoint(value: Callable[[], Any]) -> None:
     live = value()
     stored, _ = encode_marked(live)
-    argument = shown(live)
+    argument = shown_of(live)
     from_checkpoint = decode(json.loads(json.dumps(stored)))
     from_postgresql = decode(as_postgresql_returns(stored))
     assert argument.digest
-    assert shown(from_checkpoint) == argument
-    assert shown(from_postgresql).digest == argument.digest
-    assert shown(decode(encode_marked(from_checkpoint)[0])) == argument
-    assert shown(value()).digest == argument.digest
+    assert shown_of(from_checkpoint) == argument
+    assert shown_of(from_postgresql).digest == argument.digest
+    assert shown_of(decode(encode_marked(from_checkpoint)[0])) == argument
+    assert shown_of(value()).digest == argument.digest
     json.dumps(argument.value, allow_nan=False)
 
 
@@ -521,8 +527,8 @@ def test_values_that_a_tool_tells_apart_have_other_digests() -> None:
         Order(1),
         Order(2),
     ]
-    assert len({shown(value).digest for value in values}) == len(values)
-    assert shown(None).digest == ""
+    assert len({shown_of(value).digest for value in values}) == len(values)
+    assert shown_of(None).digest == ""
 
 
 @pytest.mark.parametrize(
@@ -660,12 +666,161 @@ def test_the_record_of_a_tool_that_takes_nothing_from_the_state_is_as_before(tmp
     DurableAgent(paying(calls), file, policies={"find_target": POLICIES["pay"]}).run("hi")
     [request] = json.loads(file.read_text().splitlines()[-1])["stop"]["asks"]
     assert "from_state" not in request
-    assert FileJournal.open(file).load().calls[0].approval is not None
+    with FileJournal.open(file) as journal:
+        assert journal.load().calls[0].approval == ApprovalRecord("")
 
 
 def test_the_text_of_a_file_shows_what_is_taken_from_the_state(tmp_path: Path) -> None:
-    from agentstate.journals.show import show
-
     file = tmp_path / "s.jsonl"
     DurableAgent(paying([PAY]), file, policies=POLICIES).run("hi", amount=5.0, iban="DE1")
-    assert 'from the State: amount=5.0, iban="DE1"' in show(FileJournal.open(file).store)
+    with FileJournal.open(file) as journal:
+        assert 'from the State: amount=5.0, iban="DE1"' in show(journal.store)
+
+
+# On the pages
+
+
+def pages_of(session: Session, approval: Approval) -> dict[str, str]:
+    """Where a person decides about the call, and where it is shown otherwise."""
+    here, call = f"/sessions/{session.pk}/", approval.call_id
+    return {
+        "session": here,
+        "inbox": "/inbox/",
+        "approve": f"{here}approve/?call={call}",
+        "reject": f"{here}reject/?call={call}",
+        "call": f"{here}calls/{call}/",
+        "raw": f"{here}calls/{call}/?raw",
+        "json": f"{here}json/",
+    }
+
+
+def text(client: Client, address: str) -> str:
+    answer = client.get(address)
+    assert answer.status_code == 200
+    return html.unescape(answer.content.decode())
+
+
+LISTED = re.compile(r'<dl class="asked" aria-label="From the State">.*?</dl>', re.DOTALL)
+
+
+def listed(page: str) -> str:
+    """What the page's list says, without its elements."""
+    [found] = LISTED.findall(page)
+    return " ".join(re.sub(r"<[^>]+>", " ", found).split())
+
+
+@pytest.mark.parametrize("where", ["session", "inbox", "approve", "reject"])
+def test_wherever_a_person_decides_it_is_shown_and_cannot_be_edited(
+    desk: Desk, operator: Client, where: str
+) -> None:
+    session, approval = asked(desk, [PAY])
+    page = text(operator, pages_of(session, approval)[where])
+    assert listed(page) == "From the State: Amount 5.0 Iban DE1 Limit not in the State"
+    assert not re.search(r"<(input|textarea|select)", "".join(LISTED.findall(page)))
+
+
+def test_a_request_without_anything_from_the_state_has_no_such_list(desk: Desk, operator: Client) -> None:
+    session, approval = asked(
+        desk, [ToolCall("find_target", {"iban": "X"}, id="f1")], policies={"find_target": POLICIES["pay"]}
+    )
+    for page in pages_of(session, approval).values():
+        assert "From the State" not in text(operator, page)
+        assert "from_state" not in text(operator, page)
+
+
+def test_it_is_shown_in_the_format_of_the_policy(desk: Desk, operator: Client) -> None:
+    policies = {"pay": ToolPolicy(approval=True, formats={"amount": "money:EUR"})}
+    session, approval = asked(desk, [PAY], policies=policies)
+    assert "Amount €5.00" in listed(text(operator, pages_of(session, approval)["session"]))
+
+
+def test_programs_and_the_command_line_are_told_it(desk: Desk, operator: Client, capsys: Any) -> None:
+    session, approval = asked(desk, [PAY])
+    expected = {"amount": 5.0, "iban": "DE1", "limit": None}
+    pages = pages_of(session, approval)
+    assert json.loads(text(operator, pages["raw"]))["from_state"] == expected
+    call_command("agent", "show", str(session.pk), "--json")
+    [call] = json.loads(capsys.readouterr().out)["tool_calls"]
+    assert call["from_state"] == expected
+    call_command("agent", "show", str(session.pk))
+    assert f"p1 from the State: {json.dumps(expected)}" in capsys.readouterr().out
+
+
+def test_a_call_in_doubt_is_shown_with_what_it_was_given(
+    desk: Desk, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, approval = asked(desk, [PAY])
+    actions.approve(actor=SYSTEM, session_id=session.pk, call_id=approval.call_id)
+    monkeypatch.setattr(sys.modules[__name__], "effect", dies)
+    lost(desk, session)
+    monkeypatch.undo()
+    assert desk.run(session).waiting_for == "doubt"
+    for page in (
+        "/inbox/",
+        f"/sessions/{session.pk}/",
+        f"/sessions/{session.pk}/decide/?call={approval.call_id}",
+    ):
+        assert listed(text(operator, page)) == "From the State: Amount 5.0 Iban DE1 Limit not in the State"
+
+
+@pytest.mark.parametrize(
+    "keys, patterns",
+    [(["iban"], []), (["target"], []), ([], [r"DE\d{3}"])],
+    ids=["key", "argument", "pattern"],
+)
+def test_a_value_is_hidden_by_the_name_of_its_state_key_or_of_its_argument_and_by_patterns(
+    desk: Desk, operator: Client, settings: Any, keys: list[str], patterns: list[str]
+) -> None:
+    """The tool calls the State's `iban` its `target`."""
+    settings.AGENTSTATE_MASK_KEYS, settings.AGENTSTATE_MASK_PATTERNS = keys, patterns
+
+    @tool(inputs_from_state={"iban": "target"})
+    def send(order: Annotated[str, "order"], target: str) -> str:
+        """Sends."""
+        return "sent"
+
+    calls = [ToolCall("send", {"order": "A1"}, id="p1")]
+    desk.agent(
+        lambda: Agent(
+            chat_generator=scripted(calls, "Over."), tools=[send], state_schema={"iban": {"type": str}}
+        ),
+        policies={"send": POLICIES["pay"]},
+    )
+    session = desk.run(desk.start(state={"iban": "DE777"}))
+    approval = Approval.objects.get(session=session)
+    assert approval.from_state == {"iban": {"target": "DE777"}}
+    digest = (approval.from_state_digests or {})["target"]["digest"]
+    for where, address in pages_of(session, approval).items():
+        if (where, keys) == ("json", ["target"]):
+            continue  # which has the inputs of the session, where this is no `target`
+        page = text(operator, address)
+        assert "DE777" not in page
+        assert digest not in page
+        assert approval.fingerprint not in page
+        if where in ("session", "inbox", "approve", "reject"):
+            assert listed(page) == f"From the State: Target {HIDDEN}"
+
+
+def test_a_supervisor_reveals_it_and_the_audit_trail_says_so(
+    desk: Desk, supervisor: Client, settings: Any
+) -> None:
+    settings.AGENTSTATE_MASK_KEYS = ["iban"]
+    session, approval = asked(desk, [PAY])
+    position = approval.call.position
+    page = text(supervisor, f"/sessions/{session.pk}/")
+    assert f'value="from_state:{position}"' in page
+    assert "DE1" not in page
+    answer = supervisor.post(f"/sessions/{session.pk}/reveal/", {"value": f"from_state:{position}"})
+    assert "DE1" in answer.content.decode()
+    assert desk.last_event(session).data["what"].startswith("what was shown of the State of call")
+
+
+def test_a_form_that_shows_another_value_than_there_is_now_is_refused(desk: Desk, operator: Client) -> None:
+    """As those of several requests are, which compare nothing else."""
+    session, approval = asked(desk, [PAY])
+    ticked = f"{approval.pk}:{shown_fingerprint(approval)}"
+    StateValue.objects.filter(branch__session=session, key="iban").update(value="DE2")
+    run_again(desk, session)
+    answer = operator.post("/approvals/batch/", {"decision": "approve", "call": ticked, "tool": "pay"})
+    assert "have changed since you were shown them" in answer.content.decode()
+    assert Approval.objects.get(pk=approval.pk).decision == ""
