@@ -28,8 +28,9 @@ from agentstate import DurableAgent, ToolPolicy, Waiting
 from agentstate.durable import state_arguments
 from agentstate.durable.policy import fingerprint
 from agentstate.durable.records import ApprovalRecord
-from agentstate.durable.shown_state import MOST_SHOWN, StateArgument
+from agentstate.durable.shown_state import StateArgument
 from agentstate.durable.state.encoding import decode, encode_marked
+from agentstate.durable.state_excerpts import MOST_SHOWN
 from agentstate.journals import FileJournal
 from agentstate.journals.show import show
 from sessions_app import actions

@@ -3,16 +3,11 @@
 Pure Python, so that whoever stores or shows a request needs no Haystack.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentstate.durable.state.tags import without_tags
-
 Json = Any
-# Characters of a value that are stored with the request.
-MOST_SHOWN = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +29,3 @@ FromState = Mapping[str, StateArgument]
 
 def digests(arguments: FromState | None) -> dict[str, str]:
     return {name: argument.digest for name, argument in (arguments or {}).items()}
-
-
-def size_of(value: Json) -> int:
-    """The characters that the value takes where it is stored."""
-    return len(json.dumps(value, ensure_ascii=False))
-
-
-def excerpt(value: Json) -> Json:
-    """What is stored of the value: the beginning of its text, if it is longer than `MOST_SHOWN`."""
-    if size_of(value) <= MOST_SHOWN:
-        return value
-    text = value if isinstance(value, str) else json.dumps(without_tags(value), ensure_ascii=False)
-    return f"{text[:MOST_SHOWN]}… ({len(text):,} characters in all)"
-
-
-def values_of(arguments: FromState | None) -> dict[str, Json]:
-    """The values that were shown, as plain JSON; without the arguments for which the State has none."""
-    return {
-        name: without_tags(argument.value) for name, argument in (arguments or {}).items() if argument.digest
-    }

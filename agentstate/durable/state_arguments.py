@@ -10,7 +10,6 @@ What Haystack itself keeps in the State (the conversation, its counters) is neit
 import json
 import re
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from hashlib import sha256
 from typing import Any
 
@@ -30,11 +29,14 @@ _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}\b")
 
 
 def state_for(calls: Sequence[CallRecord], state: State, tools: Mapping[str, Tool]) -> State:
-    """The State that the calls of a step will be given, of which some have ended and are to be replayed."""
+    """The State that the calls of a step will be given, of which some have ended and are to be replayed.
+
+    Nothing is copied, since some values cannot be: for a run that ends at once, whose State is not used any more.
+    """
     ended = [call for call in calls if call.status in ENDED_CALL_STATES and call.tool in tools]
     if not ended:
         return state
-    later = State(state.schema, {key: deepcopy(state.data[key]) for key in state.data.keys() - NOT_KEYS})
+    later = State(state.schema, {key: state.data[key] for key in state.data.keys() - NOT_KEYS})
     for call in ended:
         for key, change in (call.state or {}).items():
             later.data[key] = decode(apply(encode_marked(later.data.get(key))[0], change))

@@ -14,7 +14,7 @@ from agentstate.durable.run_end import (
     RetryLater,
     RunEnd,
 )
-from agentstate.durable.shown_state import excerpt
+from agentstate.durable.state_excerpts import excerpt
 from agentstate.journals.store import Record
 
 

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from agentstate.durable.records import CallRecord
-from agentstate.durable.shown_state import values_of
 from agentstate.durable.state.tags import stand_ins, without_tags
+from agentstate.durable.state_excerpts import values_of
 from agentstate.journals.store import Store
 from agentstate.names import CallState
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from agentstate.durable.breakpoints import stored_breakpoints
 from agentstate.durable.policy import DEFAULT, Policies
-from agentstate.durable.shown_state import values_of
+from agentstate.durable.state_excerpts import values_of
 from agentstate.journals.store import Store
 from agentstate.library.outcomes import AtBreakpoint, Failed, Outcome, PendingCall, RetryAt, Waiting
 from agentstate.names import CallState, Need, RunEvent

@@ -6,7 +6,8 @@ that would take long to be masked, with the session's row locked, is told by its
 
 from typing import Any
 
-from agentstate.durable.shown_state import FromState, excerpt, size_of
+from agentstate.durable.shown_state import FromState
+from agentstate.durable.state_excerpts import excerpt, size_of
 from sessions_app.access.masking import Mask
 
 Json = Any
