@@ -107,7 +107,7 @@ def large_tables(*written: str) -> None:
 
 @contextmanager
 def references_unchecked() -> Iterator[None]:
-    """PostgreSQL runs no triggers but those of the tags: to check each reference takes it as long as to write the rows."""
+    """PostgreSQL runs no triggers but those of the tags. To check the references takes it as long as to write rows."""
     with connection.cursor() as cursor:
         for table, trigger in (
             (SESSIONS_TABLE, "session_tag_names"),
