@@ -193,9 +193,6 @@ def _insert(rows: Sequence[Model]) -> None:
     model = type(rows[0])
     names = columns_to_insert(model, rows[0].pk is not None)
     sql, converters = insert_sql(connection.vendor, ((model, names, len(rows)),))
-    for row in rows:
-        # Those that it refers to may have got their keys after it was made.
-        row._prepare_related_fields_for_save(operation_name="bulk_create")
     values = converted(converters, [getattr(row, name) for row in rows for name in names], connection)
     with connection.cursor() as cursor:
         cursor.execute(f"{sql} RETURNING {quoted(KEY)}", values)
@@ -305,7 +302,10 @@ class History:
         for row in self._rows:
             tables.setdefault(type(row), []).append(row)
         self._rows = []
-        for rows in tables.values():
+        for model, rows in tables.items():
+            for row in rows if model is Approval else ():
+                # Its call has got its key after the request was made.
+                row.call_id = row.call.pk
             _insert(rows)
 
     def _add(self, row: Row) -> Row:
