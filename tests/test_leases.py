@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import DatabaseError, connection, connections
@@ -283,6 +284,29 @@ def test_the_sweep_finds_what_is_due_the_longest_waiting_first() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("others", [1, 5])
+def test_many_due_sessions_of_one_agent_keep_those_of_no_other_from_being_woken(
+    monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    builders.agent("away")
+    builders.agent("letters")
+    monkeypatch.setattr(recovery, "SWEEP_LIMIT", 6)
+    now = timezone.now()
+
+    def due(agent: str, hours: int) -> UUID:
+        session = builders.queued(agent_key=agent)
+        Session.objects.filter(pk=session.pk).update(next_run_at=now - timedelta(hours=hours))
+        return session.pk
+
+    away = [due("away", hours) for hours in range(30, 20, -1)]
+    letters = [due("letters", hours) for hours in range(others, 0, -1)]
+    woken = recovery.sweep(now)
+    assert len(woken) == len(set(woken)) == 6
+    assert woken[:2] == [away[0], letters[0]]
+    assert [key for key in woken if key in letters] == letters[:3]
+    assert [key for key in woken if key in away] == away[: 6 - min(others, 3)]
+
+
 def test_the_sweep_changes_nothing_where_all_is_well() -> None:
     for build in builders.STATES.values():
         if build is not builders.lost:

@@ -9,6 +9,7 @@ be given everywhere, so that no test has to wait.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from sessions_app.models import (
     Approval,
     Event,
     EventKind,
+    RegisteredAgent,
     Session,
     Status,
     StopRequest,
@@ -33,7 +35,7 @@ from sessions_app.models import (
     unsaved_event,
 )
 
-# How many due sessions one sweep wakes, oldest first: enough to keep workers busy until the next.
+# How many due sessions one sweep wakes: enough to keep workers busy until the next.
 SWEEP_LIMIT = 500
 # Sessions that one transaction locks, on SQLite with all others, for a small part of a second.
 BATCH = 200
@@ -56,7 +58,7 @@ class Change(NamedTuple):
 def sweep(now: datetime | None = None) -> list[UUID]:
     """Recover lost sessions and expire approval requests, except of sessions that are locked.
 
-    :returns: The sessions that are due, longest first.
+    :returns: Sessions that are due, see `_due`.
     """
     now = now or timezone.now()
     expired = Approval.objects.filter(
@@ -67,8 +69,7 @@ def sweep(now: datetime | None = None) -> list[UUID]:
     )
     _in_batches(expired.order_by().values_list("session", flat=True).distinct(), _expire, now)
     recover(Session.objects.lost(now), now)
-    due = Session.objects.due(now).order_by("next_run_at")
-    return list(due.values_list("pk", flat=True)[:SWEEP_LIMIT])
+    return _due(now)
 
 
 def recover(lost: QuerySet[Session], now: datetime) -> None:
@@ -105,6 +106,21 @@ def _write(changes: Sequence[Change], now: datetime) -> None:
 
 def _release_lost(keys: Sequence[UUID], now: datetime) -> list[Change]:
     return [_released(session, now) for session in _locked(Session.objects.lost(now), keys)]
+
+
+def _due(now: datetime) -> list[UUID]:
+    """The sessions that are due, longest first; of more than `SWEEP_LIMIT` as many of each agent, in turn.
+
+    Otherwise those of an agent whose workers do not keep up would keep those of all others from running.
+    """
+    due = Session.objects.due(now).order_by("next_run_at").values_list("pk", flat=True)
+    first = list(due[:SWEEP_LIMIT])
+    agents = list(RegisteredAgent.objects.values_list("key", flat=True)) if len(first) == SWEEP_LIMIT else []
+    if len(agents) < 2:
+        return first
+    of_agents = [due.filter(agent=key)[: SWEEP_LIMIT // len(agents) + 1] for key in agents]
+    in_turn = [key for turn in zip_longest(*of_agents) for key in turn if key is not None]
+    return list(dict.fromkeys(in_turn + first))[:SWEEP_LIMIT]
 
 
 def _released(session: Session, now: datetime) -> Change:
