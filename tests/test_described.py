@@ -235,3 +235,15 @@ def test_the_user_of_an_address_is_shown_of_no_agent() -> None:
     )
     assert agent.to_dict()  # it can be serialised
     assert definition_parts(agent)["model"]["api_base_url"] == "https://models.test/v1"
+
+
+def test_a_value_that_contains_itself_is_described_once() -> None:
+    options: dict[str, Any] = {"extra_body": {"temperature": 1}}
+    options["extra_body"]["again"] = options
+    same = shop({"generation_kwargs": options, "streaming_callback": lambda chunk: None})
+    assert definition_parts(same)["model"]["generation_kwargs"] == {
+        "extra_body": {"temperature": 1, "again": {"type": "builtins.dict"}}
+    }
+    before = fingerprint(same)
+    options["extra_body"]["temperature"] = 2
+    assert fingerprint(same) != before

@@ -10,7 +10,7 @@ other values in each.
 import functools
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePath
@@ -56,9 +56,11 @@ def is_lazy(toolset: type[Toolset]) -> bool:
 class _Describer:
     """
     :param around: The objects in which the described one stands: an agent may be inside itself.
+    :param within: The lists and mappings in which it stands, which may be inside themselves, too.
     """
 
     around: tuple[object, ...] = ()
+    within: tuple[object, ...] = ()
 
     def agent(self, agent: Agent) -> dict[str, Any]:
         """With the parameters of `Agent`, and those of a subclass that are attributes of it."""
@@ -99,12 +101,8 @@ class _Describer:
             return value
         if isinstance(value, PurePath):
             return str(value)
-        if isinstance(value, Mapping):
-            return {str(self.value(key)): self.value(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.value(item) for item in value]
-        if isinstance(value, set | frozenset):
-            return sorted(map(self.value, value), key=lambda item: json.dumps(item, sort_keys=True))
+        if isinstance(value, Mapping | list | tuple | set | frozenset):
+            return self._items(value)
         if isinstance(value, Tool):
             return self._tool(value)
         if isinstance(value, Toolset):
@@ -117,6 +115,17 @@ class _Describer:
             return _serialised(value.to_dict) or {"type": _class_name(value)}
         is_serialisable = _attribute(value, "to_dict") is not _MISSING
         return self.component(value) if is_serialisable else {"type": _class_name(value)}
+
+    def _items(self, value: Mapping[Any, Any] | Collection[Any]) -> Any:
+        if any(value is outer for outer in self.within):
+            return {"type": _class_name(value)}
+        inside = _Describer(self.around, (*self.within, value))
+        if isinstance(value, Mapping):
+            return {str(inside.value(key)): inside.value(item) for key, item in value.items()}
+        items = [inside.value(item) for item in value]
+        if isinstance(value, set | frozenset):
+            items.sort(key=lambda item: json.dumps(item, sort_keys=True))
+        return items
 
     def _parameters(self, part: Any, without: Mapping[str, Any] = {}) -> Iterator[tuple[str, Any]]:
         try:
