@@ -4,6 +4,7 @@ import os
 import signal
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -199,7 +200,8 @@ def test_a_worker_that_is_told_to_end_puts_its_session_back_at_the_end_of_its_st
         else:
             # As `celery control shutdown` does it, which starts for seconds; its session may have ended then.
             with current_app.connection_for_write(redis_url) as connection:
-                Mailbox(current_app.conf.control_exchange, type="fanout")(connection).abcast("shutdown")
+                mailbox: Any = Mailbox(current_app.conf.control_exchange, type="fanout")
+                mailbox(connection).abcast("shutdown")
         assert process.wait() == 0
     ended = Session.objects.get(pk=session)
     assert (ended.status, ended.why) == (Status.QUEUED, "")

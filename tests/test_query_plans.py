@@ -55,7 +55,7 @@ from sessions_app.mirror.sessions import TOGETHER
 from sessions_app.models import Checkpoint, Message, Session, SessionTag, Status, ToolCall, WaitingFor
 from sessions_app.runtime import recovery
 from tests import builders, crowd
-from tests.databases import connected
+from tests.databases import NewDatabases, connected
 from tools.services import Postgres
 
 pytestmark = pytest.mark.slow
@@ -106,8 +106,11 @@ def large_tables(*written: str) -> None:
 
 
 @contextmanager
-def references_unchecked() -> Iterator[None]:
-    """PostgreSQL runs no triggers but those of the tags. To check the references takes it as long as to write rows."""
+def only_rows_are_written() -> Iterator[None]:
+    """The indexes are made behind the rows, and no reference is checked: both would take longer than the rows do.
+
+    Of the triggers only those of the tags run.
+    """
     with connection.cursor() as cursor:
         for table, trigger in (
             (SESSIONS_TABLE, "session_tag_names"),
@@ -115,33 +118,53 @@ def references_unchecked() -> Iterator[None]:
         ):
             cursor.execute(f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {trigger}")
         cursor.execute("SET session_replication_role = replica")
+        cursor.execute(
+            "SELECT indexname, indexdef FROM pg_indexes WHERE tablename LIKE 'sessions_app_%%' AND indexname NOT IN "
+            "(SELECT conname FROM pg_constraint) AND tablename <> %s",
+            # The triggers look tags up.
+            [models.SessionTag._meta.db_table],
+        )
+        indexes = dict(cursor.fetchall())
+        cursor.execute(f"DROP INDEX {', '.join(map(connection.ops.quote_name, indexes))}")
         yield
+        for definition in indexes.values():
+            cursor.execute(definition)
         cursor.execute("SET session_replication_role = origin")
 
 
-@pytest.fixture(scope="module")
-def long_session(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[Session]:
-    """A session of many steps, among many sessions."""
-    with django_db_blocker.unblock(), connected(migrated_postgres_url):
+@pytest.fixture(scope="session")
+def large_database(new_database: NewDatabases, django_db_blocker: Any) -> str:
+    """With a session of many steps, among many sessions. It is made once for all parts of this module that a worker of
+    xdist takes over.
+    """
+    url = new_database("postgres")
+    with django_db_blocker.unblock(), connected(url):
         builders.agent()
         anna, robin = builders.user("supervisor", "anna"), builders.user("operator", "robin")
-        with references_unchecked():
+        with only_rows_are_written():
             synth.write(sessions=SESSIONS, steps=STEPS, seed=1, now=timezone.now())
-        # What is assigned to a person does not grow with the data.
-        keys = [*Session.objects.order_by("pk").values_list("pk", flat=True)]
-        Session.objects.filter(pk__in=keys[::600]).update(assignee=anna)
-        Session.objects.filter(pk__in=keys[1::200]).update(assignee=robin)
-        with connection.cursor() as cursor:
-            # The words of messages, faster than the sweep adds them.
-            cursor.execute("SELECT id, text FROM sessions_app_message WHERE role <> 'tool'")
-            docs = [(key, words_of(text)) for key, text in cursor.fetchall()]
+            with connection.cursor() as cursor:
+                # The words of messages, faster than the sweep adds them.
+                cursor.execute("SELECT id, text FROM sessions_app_message WHERE role <> 'tool'")
+                docs = [(key, words_of(text)) for key, text in cursor.fetchall()]
             index = search_index._Postgres()
             index.add(Message, 0, 0, index.prepared(docs), index.prepared([]))
             mask = Mask.configured()
             texts = [(call.pk, words_of(call_text(call, mask))) for call in ToolCall.objects.iterator()]
             index.add(ToolCall, 0, 0, index.prepared(texts), index.prepared([]))
-            search_masking.store()
+        search_masking.store()
+        # What is assigned to a person does not grow with the data.
+        keys = [*Session.objects.order_by("pk").values_list("pk", flat=True)]
+        Session.objects.filter(pk__in=keys[::600]).update(assignee=anna)
+        Session.objects.filter(pk__in=keys[1::200]).update(assignee=robin)
         large_tables()
+    return url
+
+
+@pytest.fixture(scope="module")
+def long_session(large_database: str, django_db_blocker: Any) -> Iterator[Session]:
+    """Most of a module works on the large database."""
+    with django_db_blocker.unblock(), connected(large_database):
         yield Session.objects.latest("position")
 
 
@@ -157,14 +180,12 @@ def desk(long_session: Session, django_db_blocker: Any) -> Iterator[Client]:
         yield client_of_anna()
 
 
-@pytest.fixture(scope="module")
-def crowded(
-    long_session: Session, migrated_postgres_url: str, postgres_server: Postgres, django_db_blocker: Any
-) -> str:
+@pytest.fixture(scope="session")
+def crowded(large_database: str, postgres_server: Postgres, django_db_blocker: Any) -> str:
     """A copy of the database, with `crowd.COPIES` more sessions in each state."""
     with django_db_blocker.unblock():
         connection.close()
-        url = postgres_server.new_database(migrated_postgres_url)
+        url = postgres_server.new_database(large_database)
         with connected(url):
             crowd.write(User.objects.get(username="anna"))
             large_tables(*crowd.TABLES)
@@ -493,12 +514,12 @@ def test_a_page_of_a_session_reads_no_more_rows_than_it_needs_in_a_long_history(
     assert wasteful(queries) == []
 
 
-@pytest.fixture(scope="module")
-def rewound_session(long_session: Session, django_db_blocker: Any) -> Session:
+@pytest.fixture(scope="session")
+def rewound_session(large_database: str, django_db_blocker: Any) -> Session:
     """A session of fewer steps, which are still many, with forks and a branch that it has left."""
     here: Any
-    session = Session.objects.exclude(pk=long_session.pk).order_by("-position")[0]
-    with django_db_blocker.unblock():
+    with django_db_blocker.unblock(), connected(large_database):
+        long_session, session = Session.objects.order_by("-position")[:2]
         ended = session.current_branch.checkpoints.filter(kind="step").order_by("-position")
         here = {"session_id": session.pk, "reason": "once more"}
         actions.rewind(actor=builders.SYSTEM, checkpoint_id=ended[1].pk, **here)

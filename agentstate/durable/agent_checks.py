@@ -111,8 +111,10 @@ def check_policies(agent: Agent, key: str, policies: Policies) -> None:
             _check_redactable(key, tool)
         if policy is None or not isinstance(properties, dict):
             continue
-        named = {"identity": policy.identity or (), "summary or formats": sorted(policy.shown_arguments)}
-        for what, names in named.items():
+        # What a tool takes from the State is shown by a format, too; `@tool` leaves it out of the parameters.
+        from_state = set(policy.formats or ()) & set((tool.inputs_from_state or {}).values())
+        shown = sorted(policy.shown_arguments - (from_state - policy.summary_arguments))
+        for what, names in {"identity": policy.identity or (), "summary or formats": shown}.items():
             if unknown := [name for name in names if name not in properties]:
                 raise AgentBuildFailed(
                     f"The agent {key!r} has a policy for {tool.name!r} whose {what} names arguments that the tool "

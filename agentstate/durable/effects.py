@@ -114,8 +114,16 @@ def _with_state(run: RunContext, pending: Sequence[CallRecord]) -> Iterator[Appr
         yield from run.approval_requests
         return
     tools = {tool.name: tool for tool in run.tool_state.data["tools"]}
-    state = state_arguments.state_for(pending, run.tool_state, tools)
+    requests = {request.position: request for request in run.approval_requests}
+    shown = {}
+    for call, state in state_arguments.given(pending, run.tool_state, tools):
+        if call.position in requests:
+            asked = requests[call.position]
+            shown[asked.position] = state_arguments.taken(tools.get(asked.tool), asked.arguments, state)
+    for position, asked in requests.items():
+        if position not in shown:
+            shown[position] = state_arguments.taken(tools.get(asked.tool), asked.arguments, run.tool_state)
     for request in run.approval_requests:
-        taken = state_arguments.taken(tools.get(request.tool), request.arguments, state)
+        taken = shown[request.position]
         bound = fingerprint(request.tool, request.arguments, digests(taken))
         yield replace(request, from_state=taken, fingerprint=bound)

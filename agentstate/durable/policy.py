@@ -132,7 +132,11 @@ class ToolPolicy:
     @property
     def shown_arguments(self) -> frozenset[str]:
         """The arguments that the summary and the formats name."""
-        return frozenset(_names_in(self.summary)) | frozenset(self.formats or ())
+        return self.summary_arguments | frozenset(self.formats or ())
+
+    @property
+    def summary_arguments(self) -> frozenset[str]:
+        return frozenset(_names_in(self.summary))
 
     @property
     def effect_scope(self) -> EffectScope | None:

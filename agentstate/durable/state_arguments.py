@@ -9,12 +9,14 @@ What Haystack itself keeps in the State (the conversation, its counters) is neit
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import takewhile
 from typing import Any
 
 from haystack.components.agents import tool_calling
 from haystack.components.agents.state import State
+from haystack.dataclasses import ToolCall
 from haystack.tools import Tool
 
 from agentstate.durable.records import CallRecord
@@ -24,25 +26,38 @@ from agentstate.durable.state.keys import NOT_KEYS, apply
 from agentstate.names import ENDED_CALL_STATES, STAND_IN_TAG, TYPE_TAG, CallState, Decision
 
 Json = Any
-# As Python shows where an object is, which differs in each process and in each copy.
-_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}\b")
+# As Python shows by default where an object is, which differs in each process and in each copy.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]{4,16}(?=>)")
 
 
-def state_for(calls: Sequence[CallRecord], state: State, tools: Mapping[str, Tool]) -> State:
-    """The State that the calls of a step will be given, of which some have ended and are to be replayed.
+def given(
+    calls: Sequence[CallRecord], state: State, tools: Mapping[str, Tool]
+) -> Iterator[tuple[CallRecord, State]]:
+    """The calls of a step, in the order in which Haystack runs them, each with the State that it will be given.
 
-    Nothing is copied, since some values cannot be: for a run that ends at once, whose State is not used any more.
+    Some may have ended, and are to be replayed: what they have left in the State is there for the calls behind them.
+    Nothing is copied, since some values cannot be: it is for a run that ends at once, whose State is not used any more,
+    and a State is that of its call until the next one is asked for.
     """
-    ended = [call for call in calls if call.status in ENDED_CALL_STATES and call.tool in tools]
-    if not ended:
-        return state
+    known = [call for call in calls if call.tool in tools]
+    if not any(call.status in ENDED_CALL_STATES for call in known):
+        yield from ((call, state) for call in known)
+        return
     later = State(state.schema, {key: state.data[key] for key in state.data.keys() - NOT_KEYS})
-    for call in ended:
-        for key, change in (call.state or {}).items():
-            later.data[key] = decode(apply(encode_marked(later.data.get(key))[0], change))
-        if call.status == CallState.DONE:
-            tool_calling._merge_tool_outputs_into_state(tools[call.tool], decode(call.result), later)
-    return later
+    asked = [ToolCall(call.tool, call.run_arguments, id=call.call_id) for call in known]
+    for batch in tool_calling._schedule_tool_calls(asked, [tools[call.tool] for call in known]):
+        yield from ((known[index], later) for index in batch)
+        for index in batch:
+            _merge(known[index], tools[known[index].tool], later)
+
+
+def _merge(call: CallRecord, tool: Tool, state: State) -> None:
+    if call.status not in ENDED_CALL_STATES:
+        return
+    for key, change in (call.state or {}).items():
+        state.data[key] = decode(apply(encode_marked(state.data.get(key))[0], change))
+    if call.status == CallState.DONE:
+        tool_calling._merge_tool_outputs_into_state(tool, decode(call.result), state)
 
 
 def taken(tool: Tool | None, arguments: Mapping[str, Any], state: State) -> FromState | None:
@@ -51,7 +66,8 @@ def taken(tool: Tool | None, arguments: Mapping[str, Any], state: State) -> From
         return None
     result = {}
     for name, keys in _keys(tool, arguments).items():
-        key = next((key for key in keys if key in state.data), keys[0])
+        # One that only ever was None is not stored: a run that continues has the next one.
+        key = next((key for key in keys if state.data.get(key) is not None), keys[0])
         stored = _as_stored(state.data.get(key))
         result[name] = StateArgument(key, _digest(stored), encode_lossy(stored)[0])
     return result
@@ -88,7 +104,9 @@ def _keys(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, list[str]]:
     for key, name in (tool.inputs_from_state or {}).items():
         if name not in arguments:
             keys.setdefault(name, []).append(key)
-    return {name: of_name for name, of_name in keys.items() if NOT_KEYS.isdisjoint(of_name)}
+    # Behind a key of Haystack's own, which always is there, no other one is taken.
+    own = {name: [*takewhile(lambda key: key not in NOT_KEYS, of_name)] for name, of_name in keys.items()}
+    return {name: of_name for name, of_name in own.items() if of_name}
 
 
 def _as_stored(value: Any) -> Any:
@@ -118,5 +136,5 @@ def _without_addresses(data: Json) -> Json:
     if not isinstance(data, dict):
         return data
     if data.get(TYPE_TAG) == STAND_IN_TAG and isinstance(data["value"], str):
-        return {**data, "value": _ADDRESS.sub("0x", data["value"])}
+        return {**data, "value": _ADDRESS.sub("", data["value"])}
     return {key: _without_addresses(item) for key, item in data.items()}

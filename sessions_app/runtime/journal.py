@@ -48,6 +48,7 @@ from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.effect_guard import EffectGuard
 from sessions_app.runtime.end_of_run import LONGEST_REASON, end_run
 from sessions_app.runtime.leases import Claim
+from sessions_app.runtime.state_columns import with_excerpts
 from sessions_app.runtime.step_rows import LONGEST_TOOL_NAME, NewMessageRow
 from sessions_app.runtime.whole_commits import Expected
 
@@ -234,6 +235,7 @@ class OrmJournal(FencedCommits):
         return fence.signals()
 
     def end_run(self, end: RunEnd, progress: Progress | None = None) -> str:
+        end = with_excerpts(end)
         now = timezone.now()
         failed = end.failed_call if isinstance(end, Failed | RetryLater | GaveUp) else None
         with self._transaction():

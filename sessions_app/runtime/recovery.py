@@ -9,13 +9,13 @@ be given everywhere, so that no test has to wait.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Min, QuerySet
 from django.utils import timezone
 
 from sessions_app.history.failures import cause_key
@@ -25,7 +25,6 @@ from sessions_app.models import (
     Approval,
     Event,
     EventKind,
-    RegisteredAgent,
     Session,
     Status,
     StopRequest,
@@ -115,12 +114,14 @@ def _due(now: datetime) -> list[UUID]:
     """
     due = Session.objects.due(now).order_by("next_run_at").values_list("pk", flat=True)
     first = list(due[:SWEEP_LIMIT])
-    agents = list(RegisteredAgent.objects.values_list("key", flat=True)) if len(first) == SWEEP_LIMIT else []
-    if len(agents) < 2:
+    if len(first) < SWEEP_LIMIT:
         return first
-    of_agents = [due.filter(agent=key)[: SWEEP_LIMIT // len(agents) + 1] for key in agents]
-    in_turn = [key for turn in zip_longest(*of_agents) for key in turn if key is not None]
-    return list(dict.fromkeys(in_turn + first))[:SWEEP_LIMIT]
+    agents = (
+        Session.objects.due(now).values_list("agent").annotate(oldest=Min("next_run_at")).order_by("oldest")
+    )
+    of_agents = [due.filter(agent=key)[:SWEEP_LIMIT] for key, _ in agents[:SWEEP_LIMIT]]
+    in_turn = (key for turn in zip_longest(*of_agents) for key in turn if key is not None)
+    return list(islice(in_turn, SWEEP_LIMIT))
 
 
 def _released(session: Session, now: datetime) -> Change:

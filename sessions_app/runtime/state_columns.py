@@ -1,18 +1,47 @@
 """What a request for approval shows of the State, as columns of its row.
 
-A large value is masked for good before it is cut off: what is cut off in its middle may match no pattern any more. One
-that would take long to be masked, with the session's row locked, is told by its size alone.
+A large value is masked for good before it is cut off: what is cut off in its middle may match no pattern any more.
+Masking takes long, so it is done before the session's row is locked, and a value that is larger still is told by its
+size alone.
 """
 
+from dataclasses import replace
 from typing import Any
 
-from agentstate.durable.shown_state import FromState
-from agentstate.durable.state_excerpts import excerpt, size_of
+from agentstate.durable.run_end import NeedsApproval, RunEnd
+from agentstate.durable.shown_state import FromState, StateArgument
+from agentstate.durable.state_excerpts import MOST_SHOWN, excerpt, size_of
 from sessions_app.access.masking import Mask
 
 Json = Any
 # Characters of a value of which the beginning is stored.
-MOST_MASKED = 200_000
+MOST_MASKED = 25 * MOST_SHOWN
+
+
+def with_excerpts(end: RunEnd) -> RunEnd:
+    """The same end, with the excerpts of large values that its requests show. To be called before `columns`.
+
+    The calls of a step may be given the same value, which is masked once.
+    """
+    if not isinstance(end, NeedsApproval) or not any(request.from_state for request in end.requests):
+        return end
+    made: dict[tuple[str, str, str], Json] = {}
+    requests = [replace(each, from_state=_with_excerpts(each.from_state, made)) for each in end.requests]
+    return replace(end, requests=tuple(requests))
+
+
+def _with_excerpts(
+    arguments: FromState | None, made: dict[tuple[str, str, str], Json]
+) -> dict[str, StateArgument] | None:
+    if arguments is None:
+        return None
+    shown = {}
+    for name, argument in arguments.items():
+        place = argument.key, name, argument.digest
+        if place not in made:
+            made[place] = _shown(argument.key, name, argument.value)
+        shown[name] = replace(argument, value=made[place])
+    return shown
 
 
 def columns(arguments: FromState | None) -> dict[str, Json]:
@@ -22,14 +51,14 @@ def columns(arguments: FromState | None) -> dict[str, Json]:
     values: dict[str, dict[str, Json]] = {}
     for name, argument in arguments.items():
         if argument.digest:
-            values.setdefault(argument.key, {})[name] = _shown(argument.key, name, argument.value)
+            values.setdefault(argument.key, {})[name] = argument.value
     digests = {name: {"key": argument.key, "digest": argument.digest} for name, argument in arguments.items()}
     return {"from_state": values, "from_state_digests": digests}
 
 
 def _shown(key: str, name: str, value: Json) -> Json:
     size = size_of(value)
-    if excerpt(value) is value:
+    if size <= MOST_SHOWN:
         return value
     if size > MOST_MASKED:
         return f"({size:,} characters)"

@@ -53,6 +53,10 @@ class Rows:
 
     def flush(self) -> None:
         with transaction.atomic():
+            if connection.vendor == "postgresql":
+                # The triggers of the tags plan their queries once, which is while the tables are still small.
+                with connection.cursor() as cursor:
+                    cursor.execute("SET LOCAL enable_seqscan = off")
             for model, rows in self._rows.items():
                 _insert(model, rows)
         self.written += self._waiting
