@@ -716,7 +716,7 @@ def test_wherever_a_person_decides_it_is_shown_and_cannot_be_edited(
 ) -> None:
     session, approval = asked(desk, [PAY])
     page = text(operator, pages_of(session, approval)[where])
-    assert listed(page) == "From the State: Amount 5.0 Iban DE1 Limit not in the State"
+    assert listed(page) == "Amount 5.0 Iban DE1 Limit not in the State"
     assert not re.search(r"<(input|textarea|select)", "".join(LISTED.findall(page)))
 
 
@@ -761,7 +761,7 @@ def test_a_call_in_doubt_is_shown_with_what_it_was_given(
         f"/sessions/{session.pk}/",
         f"/sessions/{session.pk}/decide/?call={approval.call_id}",
     ):
-        assert listed(text(operator, page)) == "From the State: Amount 5.0 Iban DE1 Limit not in the State"
+        assert listed(text(operator, page)) == "Amount 5.0 Iban DE1 Limit not in the State"
 
 
 @pytest.mark.parametrize(
@@ -799,7 +799,7 @@ def test_a_value_is_hidden_by_the_name_of_its_state_key_or_of_its_argument_and_b
         assert digest not in page
         assert approval.fingerprint not in page
         if where in ("session", "inbox", "approve", "reject"):
-            assert listed(page) == f"From the State: Target {HIDDEN}"
+            assert listed(page) == f"Target {HIDDEN}"
 
 
 def test_a_supervisor_reveals_it_and_the_audit_trail_says_so(

@@ -281,10 +281,10 @@ class Command(BaseCommand):
         }.items():
             self.stdout.write(f"\n{name.replace('_', ' ')}")
             self._table(columns, [[row[column] for column in columns] for row in payload[name]])
-        for row in payload["tool_calls"]:
-            if "from_state" in row:
-                taken = f"{row['call_id']} from the State: {as_json(row['from_state'])}"
-                self.stdout.write(one_line(taken))
+            for row in payload[name] if name == "tool_calls" else ():
+                if "from_state" in row:
+                    taken = f"{row['call_id']} from the State: {as_json(row['from_state'])}"
+                    self.stdout.write(one_line(taken))
 
     def _table(self, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         lines = [list(head), *([one_line(cell) for cell in row] for row in rows)]
