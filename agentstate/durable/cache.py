@@ -4,12 +4,12 @@ The key is ``tool:cache:{tool}:{hash}``, the hash a whole SHA-256 of the scope a
 JSON. The scope is the agent's key; for an agent without one, its session and definition.
 """
 
-import json
 import threading
 import time
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any, Protocol, runtime_checkable
+
+from agentstate.durable.canonical import digest_of
 
 Json = Any
 
@@ -25,8 +25,7 @@ class ToolCache(Protocol):
 
 def cache_key(scope: str, tool: str, arguments: Json) -> str:
     """The key of a call, at most 276 characters. Agents do not share results: their tools of one name may differ."""
-    text = json.dumps([scope, arguments], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return f"tool:cache:{tool[:200]}:{sha256(text.encode()).hexdigest()}"
+    return f"tool:cache:{tool[:200]}:{digest_of([scope, arguments])}"
 
 
 class MemoryToolCache:

@@ -117,13 +117,12 @@ def _with_state(run: RunContext, pending: Sequence[CallRecord]) -> Iterator[Appr
     requests = {request.position: request for request in run.approval_requests}
     shown = {}
     for call, state in state_arguments.given(pending, run.tool_state, tools):
-        if call.position in requests:
-            asked = requests[call.position]
-            shown[asked.position] = state_arguments.taken(tools.get(asked.tool), asked.arguments, state)
-    for position, asked in requests.items():
-        if position not in shown:
-            shown[position] = state_arguments.taken(tools.get(asked.tool), asked.arguments, run.tool_state)
+        if asked := requests.get(call.position):
+            shown[call.position] = state_arguments.taken(tools.get(asked.tool), asked.arguments, state)
     for request in run.approval_requests:
-        taken = shown[request.position]
+        if request.position in shown:
+            taken = shown[request.position]
+        else:
+            taken = state_arguments.taken(tools.get(request.tool), request.arguments, run.tool_state)
         bound = fingerprint(request.tool, request.arguments, digests(taken))
         yield replace(request, from_state=taken, fingerprint=bound)

@@ -3,16 +3,15 @@
 Pure Python, so that an agent's module can import it anywhere.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from string import Formatter
 from typing import Any
 
 from agentstate import durations
 from agentstate.articles import an
+from agentstate.durable.canonical import digest_of
 
 Arguments = Mapping[str, Any]
 # How an argument is shown: an amount in a currency (ISO 4217), a date, or as it is.
@@ -217,10 +216,4 @@ def fingerprint(tool: str, arguments: Mapping[str, Any], digests: Mapping[str, s
 
     :param digests: Those of what the tool is given from the State besides, see `shown_state`.
     """
-    text = json.dumps(
-        [tool, arguments, *([digests] if digests else [])],
-        sort_keys=True,
-        separators=(",", ":"),
-        ensure_ascii=True,
-    )
-    return sha256(text.encode()).hexdigest()
+    return digest_of([tool, arguments, *([digests] if digests else [])])

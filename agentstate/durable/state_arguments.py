@@ -7,10 +7,8 @@ approved call is given with these digests, and lets no call run with other value
 What Haystack itself keeps in the State (the conversation, its counters) is neither shown nor compared.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
 from itertools import takewhile
 from typing import Any
 
@@ -19,6 +17,7 @@ from haystack.components.agents.state import State
 from haystack.dataclasses import ToolCall
 from haystack.tools import Tool
 
+from agentstate.durable.canonical import digest_of
 from agentstate.durable.records import CallRecord
 from agentstate.durable.shown_state import FromState, StateArgument
 from agentstate.durable.state.encoding import decode, encode_lossy, encode_marked
@@ -116,15 +115,7 @@ def _as_stored(value: Any) -> Any:
 
 def _digest(stored: Any) -> str:
     """:param stored: From `_as_stored`. None has none: a key that only ever was None is not stored."""
-    if stored is None:
-        return ""
-    text = json.dumps(
-        _without_addresses(encode_marked(stored)[0]),
-        sort_keys=True,
-        separators=(",", ":"),
-        ensure_ascii=True,
-    )
-    return sha256(text.encode()).hexdigest()
+    return "" if stored is None else digest_of(_without_addresses(encode_marked(stored)[0]))
 
 
 def _without_addresses(data: Json) -> Json:

@@ -19,13 +19,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from agentstate.durable.policy import DEFAULT
-from agentstate.durable.registry import (
-    AgentError,
-    AgentModuleMissing,
-    Registration,
-    is_part_of,
-    registry,
-)
+from agentstate.durable.registry import AgentError, AgentModuleMissing, Registration, is_part_of, registry
 from sessions_app.models import (
     AgentDefinition,
     RegisteredAgent,
