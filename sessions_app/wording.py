@@ -134,7 +134,12 @@ def _brief(values: dict[str, Any], name: str, show: Show) -> str:
     value = values[name]
     if (shown := show(name, value)) is not None:
         return shorten(shown, _OF_CHANGE)
-    return shorten(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _OF_CHANGE)
+    return shorten(as_text(value), _OF_CHANGE)
+
+
+def as_text(value: Any) -> str:
+    """A text as it is, any other value as JSON on one line."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def pretty(value: Any) -> str:

@@ -28,14 +28,16 @@ from agentstate import DurableAgent, ToolPolicy, Waiting
 from agentstate.durable import state_arguments
 from agentstate.durable.policy import fingerprint
 from agentstate.durable.records import ApprovalRecord
-from agentstate.durable.shown_state import StateArgument
+from agentstate.durable.shown_state import StateArgument, digest
 from agentstate.durable.state.encoding import decode, encode_marked
+from agentstate.durable.state.tags import with_order, without_order
 from agentstate.durable.state_excerpts import MOST_SHOWN
 from agentstate.journals import FileJournal
 from agentstate.journals.show import show
 from sessions_app import actions
 from sessions_app.access.masking import HIDDEN
 from sessions_app.desk.pages.approvals import shown_fingerprint
+from sessions_app.history import from_state
 from sessions_app.models import Approval, CallStatus, Checkpoint, Session, StateValue, Status
 from sessions_app.models import ToolCall as Call
 from tests.builders import SYSTEM
@@ -341,13 +343,60 @@ def test_an_argument_that_a_person_removes_is_not_taken_from_the_state_unseen(de
     assert paid() == []
 
 
+def repaired(session: Session, approval: Approval, **values: Any) -> Approval:
+    """The copy of the request on the branch of the repair."""
+    actions.edit_state(actor=SYSTEM, session_id=session.pk, values=values, reason="another account")
+    return Approval.objects.exclude(pk=approval.pk).get(session=session)
+
+
 def test_a_state_that_is_repaired_after_the_approval_is_not_what_was_approved(desk: Desk) -> None:
     session, approval = asked(desk, [PAY])
-    actions.edit_state(actor=SYSTEM, session_id=session.pk, values={"iban": "EVIL"}, reason="another account")
-    [copy] = Approval.objects.filter(session=session, decision="").exclude(pk=approval.pk)
-    assert (copy.from_state, copy.from_state_digests) == (approval.from_state, approval.from_state_digests)
-    assert approve(desk, session, copy).final_answer == "Over."
+    actions.approve(actor=SYSTEM, session_id=session.pk, call_id=approval.call_id)
+    approved = Approval.objects.get(pk=approval.pk)
+    copy = repaired(session, approval, iban="EVIL")
+    assert (copy.from_state, copy.from_state_digests) == (approved.from_state, approved.from_state_digests)
+    assert copy.fingerprint == approved.fingerprint
+    actions.resume(actor=SYSTEM, session_id=session.pk, reason="go on")
+    assert desk.run(session).final_answer == "Over."
     assert paid() == []
+
+
+def test_an_open_request_shows_the_repaired_state_and_is_approved_with_it(desk: Desk) -> None:
+    session, approval = asked(desk, [PAY])
+    copy = repaired(session, approval, iban="DE2")
+    assert from_state.of_request(copy) == {"amount": 5.0, "iban": "DE2", "limit": None}
+    assert copy.fingerprint != approval.fingerprint
+    run_again(desk, session)
+    as_a_worker_asks = Approval.objects.get(pk=copy.pk)
+    assert as_a_worker_asks.from_state == copy.from_state
+    assert as_a_worker_asks.from_state_digests == copy.from_state_digests
+    assert as_a_worker_asks.fingerprint == copy.fingerprint
+    assert approve(desk, session, copy).final_answer == "Over."
+    assert paid() == ["5 to DE2 for A1, at most 9"]
+
+
+def test_an_open_request_shows_a_value_that_the_repair_gives_where_the_state_had_none(desk: Desk) -> None:
+    session, approval = asked(desk, [PAY])
+    StateValue.objects.filter(branch__session=session, key="iban").update(value=None)
+    run_again(desk, session)
+    assert from_state.of_request(Approval.objects.get(pk=approval.pk))["iban"] is None
+    copy = repaired(session, approval, iban="DE2")
+    assert from_state.of_request(copy)["iban"] == "DE2"
+    assert approve(desk, session, copy).final_answer == "Over."
+    assert paid() == ["5 to DE2 for A1, at most 9"]
+
+
+def test_of_a_step_with_an_ended_call_a_repaired_state_is_shown_once_a_worker_asks_again(desk: Desk) -> None:
+    """What the ended call left in the State is there for the call behind it: only a worker can tell what that is."""
+    session, approval = asked(desk, [EVIL, PAY])
+    [other, _] = desk.calls(session)
+    actions.answer_call(actor=SYSTEM, session_id=session.pk, call_id=other.pk, result="set", reason="by hand")
+    answered = Approval.objects.exclude(pk=approval.pk).get(session=session)
+    actions.edit_state(actor=SYSTEM, session_id=session.pk, values={"iban": "DE2"}, reason="another account")
+    copy = Approval.objects.exclude(pk__in=[approval.pk, answered.pk]).get(session=session)
+    assert copy.from_state_digests == approval.from_state_digests
+    run_again(desk, session)
+    assert from_state.of_request(Approval.objects.get(pk=copy.pk))["iban"] == "DE2"
 
 
 def test_a_rewound_session_asks_with_what_the_state_holds_there(desk: Desk) -> None:
@@ -509,6 +558,7 @@ def test_the_digest_is_the_same_for_a_value_that_comes_from_a_checkpoint(value: 
     assert shown_of(from_postgresql).digest == argument.digest
     assert shown_of(decode(encode_marked(from_checkpoint)[0])) == argument
     assert shown_of(value()).digest == argument.digest
+    assert digest(with_order(without_order(stored))) == argument.digest
     json.dumps(argument.value, allow_nan=False)
 
 

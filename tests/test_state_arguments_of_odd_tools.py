@@ -19,6 +19,7 @@ from agentstate.durable.shown_state import StateArgument
 from agentstate.names import CallState
 from sessions_app.access.errors import Refused
 from sessions_app.access.masking import Mask
+from sessions_app.history import from_state
 from sessions_app.models import Approval, Session
 from sessions_app.runtime import state_columns
 from tests.driving import Desk
@@ -237,7 +238,7 @@ def test_a_large_value_that_several_calls_are_given_is_masked_once_and_a_larger_
         return named(mask, name, value)
 
     monkeypatch.setattr(Mask, "named", noted)
-    large, larger = "x" * 10_000, "x" * (state_columns.MOST_MASKED + 1)
+    large, larger = "x" * 10_000, "x" * (from_state.MOST_MASKED + 1)
     taken = {
         "items": StateArgument("list", "1", large),
         "all": StateArgument("list", "2", larger),

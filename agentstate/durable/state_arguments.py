@@ -7,7 +7,6 @@ approved call is given with these digests, and lets no call run with other value
 What Haystack itself keeps in the State (the conversation, its counters) is neither shown nor compared.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
@@ -17,16 +16,13 @@ from haystack.components.agents.state import State
 from haystack.dataclasses import ToolCall
 from haystack.tools import Tool
 
-from agentstate.durable.canonical import digest_of
 from agentstate.durable.records import CallRecord
-from agentstate.durable.shown_state import FromState, StateArgument
+from agentstate.durable.shown_state import FromState, StateArgument, digest
 from agentstate.durable.state.encoding import decode, encode_lossy, encode_marked
 from agentstate.durable.state.keys import NOT_KEYS, apply
-from agentstate.names import ENDED_CALL_STATES, STAND_IN_TAG, TYPE_TAG, CallState, Decision
+from agentstate.names import ENDED_CALL_STATES, CallState, Decision
 
 Json = Any
-# As Python shows by default where an object is, which differs in each process and in each copy.
-_ADDRESS = re.compile(r" at 0x[0-9a-f]{4,16}(?=>)")
 
 
 def given(
@@ -114,18 +110,5 @@ def _as_stored(value: Any) -> Any:
 
 
 def _digest(stored: Any) -> str:
-    """:param stored: From `_as_stored`. None has none: a key that only ever was None is not stored."""
-    return "" if stored is None else digest_of(_without_addresses(encode_marked(stored)[0]))
-
-
-def _without_addresses(data: Json) -> Json:
-    """The encoded value without the addresses in the texts of objects that cannot be stored: a hook that makes such an
-    object again in a resumed step makes the same.
-    """
-    if isinstance(data, list):
-        return [_without_addresses(item) for item in data]
-    if not isinstance(data, dict):
-        return data
-    if data.get(TYPE_TAG) == STAND_IN_TAG and isinstance(data["value"], str):
-        return {**data, "value": _ADDRESS.sub("", data["value"])}
-    return {key: _without_addresses(item) for key, item in data.items()}
+    """:param stored: From `_as_stored`."""
+    return digest(encode_marked(stored)[0])

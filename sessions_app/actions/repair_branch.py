@@ -14,6 +14,7 @@ from uuid import UUID
 from django.forms.models import model_to_dict
 from django.utils import timezone
 
+from agentstate.durable.policy import fingerprint
 from agentstate.durable.state.tags import with_order
 from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.action import Action
@@ -29,7 +30,7 @@ from sessions_app.actions.base import (
 )
 from sessions_app.actions.calls import why_of_others
 from sessions_app.actions.history import leave, move_to, set_status_at
-from sessions_app.history import restore
+from sessions_app.history import from_state, restore
 from sessions_app.history.message_rows import RESULT_OF, RESULT_SOURCE, pack
 from sessions_app.models import (
     Approval,
@@ -208,6 +209,7 @@ def _copy_unfinished_step(draft: RepairDraft) -> None:
     approvals = {
         approval.call_id: approval for approval in Approval.objects.filter(call__branch=draft.repaired)
     }
+    has_ended_calls = any(isinstance(row, ToolCall) and row.status in ENDED_CALL_STATES for row in rows)
     for row in sorted(rows, key=lambda row: row.position):
         old_pk, old_position = row.pk, row.position
         row.pk, row._state.adding = None, True
@@ -220,7 +222,9 @@ def _copy_unfinished_step(draft: RepairDraft) -> None:
                 _answer(row, *draft.answers[old_position], by=draft.actor.name, at=draft.now)
         row.save(force_insert=True)
         if old_pk in approvals and isinstance(row, ToolCall):
-            _copy_approval(approvals[old_pk], row)
+            # What a call of the step has left in the State is there for the next ones: only a worker can tell what
+            # these are given then.
+            _copy_approval(approvals[old_pk], row, {} if has_ended_calls else draft.state)
 
 
 def _answer(call: ToolCall, status: CallStatus, text: str, *, by: str, at: datetime) -> None:
@@ -230,10 +234,15 @@ def _answer(call: ToolCall, status: CallStatus, text: str, *, by: str, at: datet
     call.decided_by, call.ended_at = by, at
 
 
-def _copy_approval(approval: Approval, call: ToolCall) -> None:
+def _copy_approval(approval: Approval, call: ToolCall, state: dict[str, Json]) -> None:
+    """:param state: What was repaired, by key: an open request shows it, and whoever approves it has seen it."""
     approving = (Approval.Decision.APPROVED, Approval.Decision.REUSED)
     if call.status in ENDED_CALL_STATES and approval.decision not in approving:
         return  # A person has answered the call: no approval is needed, and an earlier rejection does not count.
+    if state and not approval.decision and approval.from_state_digests:
+        from_state.set_values(approval, {key: with_order(value) for key, value in state.items()})
+        digests = {name: taken["digest"] for name, taken in approval.from_state_digests.items()}
+        approval.fingerprint = fingerprint(call.tool, approval.edited or approval.arguments, digests)
     fields = model_to_dict(
         approval, fields=["arguments", "fingerprint", "decision", "edited", "message", "decided_by"]
     )

@@ -7,13 +7,14 @@ import json
 from unicodedata import category
 
 from sessions_app.invisible import escaped_in_json, shown
+from sessions_app.wording import as_text
 
 
 def one_line(value: object) -> str:
     """A text or an error on one line, anything else as JSON."""
     if value is None:
         return ""
-    text = str(value) if isinstance(value, str | Exception) else json.dumps(value, ensure_ascii=False)
+    text = str(value) if isinstance(value, Exception) else as_text(value)
     return printable(" ".join(text.split()))
 
 

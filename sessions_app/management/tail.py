@@ -17,7 +17,7 @@ from django.conf import settings
 from sessions_app.access.masking import Mask
 from sessions_app.history.log import Entry, Place, read_log
 from sessions_app.models import Session, Status
-from sessions_app.wording import shorten
+from sessions_app.wording import as_text, shorten
 
 Json = Any
 # How often the database is asked for what is new, and for the session's status.
@@ -156,11 +156,7 @@ def _call(record: Json) -> tuple[str, str]:
     )
     outcome = record["error"]
     if record["status"] == "done":
-        outcome = (
-            record["result"]
-            if isinstance(record["result"], str)
-            else json.dumps(record["result"], ensure_ascii=False)
-        )
+        outcome = as_text(record["result"])
     told = f"{record['tool']}({arguments}) {record['status']}"
     return "call", f"{told}: {outcome}" if outcome else told
 

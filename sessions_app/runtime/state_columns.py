@@ -1,8 +1,6 @@
 """What a request for approval shows of the State, as columns of its row.
 
-A large value is masked for good before it is cut off: what is cut off in its middle may match no pattern any more.
-Masking takes long, so it is done before the session's row is locked, and a value that is larger still is told by its
-size alone.
+Masking a large value takes long, so it is done before the session's row is locked.
 """
 
 from dataclasses import replace
@@ -10,12 +8,9 @@ from typing import Any
 
 from agentstate.durable.run_end import NeedsApproval, RunEnd
 from agentstate.durable.shown_state import FromState, StateArgument
-from agentstate.durable.state_excerpts import MOST_SHOWN, excerpt, size_of
-from sessions_app.access.masking import Mask
+from sessions_app.history.from_state import as_shown
 
 Json = Any
-# Characters of a value of which the beginning is stored.
-MOST_MASKED = 25 * MOST_SHOWN
 
 
 def with_excerpts(end: RunEnd) -> RunEnd:
@@ -39,7 +34,7 @@ def _with_excerpts(
     for name, argument in arguments.items():
         place = argument.key, name, argument.digest
         if place not in made:
-            made[place] = _shown(argument.key, name, argument.value)
+            made[place] = as_shown(argument.key, name, argument.value)
         shown[name] = replace(argument, value=made[place])
     return shown
 
@@ -54,13 +49,3 @@ def columns(arguments: FromState | None) -> dict[str, Json]:
             values.setdefault(argument.key, {})[name] = argument.value
     digests = {name: {"key": argument.key, "digest": argument.digest} for name, argument in arguments.items()}
     return {"from_state": values, "from_state_digests": digests}
-
-
-def _shown(key: str, name: str, value: Json) -> Json:
-    size = size_of(value)
-    if size <= MOST_SHOWN:
-        return value
-    if size > MOST_MASKED:
-        return f"({size:,} characters)"
-    mask = Mask.configured()
-    return excerpt(mask.named(key, mask.named(name, value)))

@@ -8,10 +8,10 @@ from django.template.loader import render_to_string
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from sessions_app import times
+from sessions_app import times, wording
 from sessions_app.finding.inbox_rows import STUCK
 from sessions_app.models import Status
-from sessions_app.templatetags.desk import as_text, shorten, shown_field
+from sessions_app.templatetags.desk import shorten, shown_field
 from sessions_app.templatetags.drawn import parts
 
 if TYPE_CHECKING:
@@ -200,7 +200,9 @@ def doubt_facts(doubt: "Doubt") -> SafeString:
             "state": doubt.worker,
             "tools_inside": doubt.tools_inside,
             "key": call.idempotency_key,
-            "arguments": tuple([replace(each, value=as_text(each.value)) for each in doubt.arguments]),
+            "arguments": tuple(
+                [replace(each, value=wording.as_text(each.value)) for each in doubt.arguments]
+            ),
             "changes": doubt.changes,
             "from_state": doubt.from_state,
         },

@@ -1,6 +1,5 @@
 """Template filters for times, values and calls."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID, uuid4
@@ -50,30 +49,17 @@ for element in (
     times.for_how_long,
     times.changed_when,
     times.expires,
+    wording.as_text,
+    wording.pretty,
+    wording.unwrapped,
 ):
     register.filter(element)
-
-
-@register.filter
-def as_text(value: Any) -> str:
-    """A text as it is, any other value as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-@register.filter
-def unwrapped(text: str) -> str:
-    return wording.unwrapped(text)
 
 
 @register.filter
 def shorten(value: Any, limit: int) -> str:
     """As `wording.shorten`. Django's ``truncatechars`` looks at each character: a tenth of a millisecond for 1,000."""
     return wording.shorten(str(value), limit)
-
-
-@register.filter
-def pretty(value: Any) -> str:
-    return wording.pretty(value)
 
 
 @register.filter

@@ -5,7 +5,6 @@ so that nobody finds a hidden value by comparing.
 """
 
 import difflib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import AgentDefinition
+from sessions_app.wording import as_text
 
 Json = Any
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
@@ -119,7 +119,7 @@ def _lines(before: str, after: str) -> list[tuple[str, str]]:
 def _text(value: Json) -> str:
     if value is None:
         return "none"
-    return _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return _cut(as_text(value))
 
 
 def _cut(text: str) -> str:

@@ -1,12 +1,12 @@
 """What a call is given from the State, as a person reads it beside the arguments. No queries."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sessions_app.desk.pages.arguments import label
 from sessions_app.desk.pages.formats import formatted
+from sessions_app.wording import as_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,4 @@ def shown(tool: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[FromState
 
 
 def _text(value: Any, format: str) -> str:
-    if format:
-        return formatted(value, format)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return formatted(value, format) if format else as_text(value)
