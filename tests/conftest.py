@@ -11,12 +11,12 @@ import sqlite3
 import sys
 from collections import defaultdict
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from tests.databases import NewDatabases
     from tests.driving import Desk
+    from tests.migrating import Older, OlderDatabases
 
 REQUIRE_ALL = os.environ.get("AGENTSTATE_TEST_REQUIRE_ALL") == "1"
 MARK_OF_FIXTURE = {"redis_server": "redis", "postgres_server": "postgres", "chromium_path": "browser"}
@@ -93,6 +94,41 @@ def new_database(
 def migrated_postgres_url(postgres_server: services.Postgres, new_database: "NewDatabases") -> str:
     """The DATABASE_URL of a PostgreSQL database of this module with all tables, for connections of one's own."""
     return new_database("postgres")
+
+
+@pytest.fixture(scope="session")
+def older_databases(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> "OlderDatabases":
+    """Makes databases as they were after any migration."""
+    from tests.migrating import OlderDatabases
+
+    def server() -> services.Postgres:
+        started: services.Postgres = request.getfixturevalue("postgres_server")
+        return started
+
+    return OlderDatabases(tmp_path_factory.mktemp("older"), server)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def older(
+    request: pytest.FixtureRequest, older_databases: "OlderDatabases", django_db_blocker: DjangoDbBlocker
+) -> Iterator["Older"]:
+    """Lets this thread work on a database without rows, as it was after the migration of that name; returns its models.
+
+    It may be called again, for another one.
+    """
+    from tests.databases import connected
+    from tests.migrating import models_at
+
+    with ExitStack() as stack:
+        stack.enter_context(django_db_blocker.unblock())
+
+        def begin(name: str) -> Any:
+            stack.enter_context(connected(older_databases(request.param, name)))
+            return models_at(name)
+
+        yield begin
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from sessions_app.history.failures import cause_key, exception_type, failure_of,
 from sessions_app.models import Checkpoint, Session
 from tests import builders, driving
 from tests.builders import SYSTEM
-from tests.test_migrations import migrate, other_database  # noqa: F401
+from tests.migrating import migrate
 
 pytestmark = pytest.mark.django_db
 
@@ -151,9 +151,8 @@ def test_a_parked_session_has_a_cause_too(build):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("other_database")
-def test_sessions_of_earlier_versions_get_their_causes_by_0016():
-    apps = migrate("0015_long_term_memory")
+def test_sessions_of_earlier_versions_get_their_causes_by_0016(older):
+    apps = older("0015_long_term_memory")
     sessions = apps.get_model("sessions_app", "Session").objects
     failed = {"phase": "error", "status": "idle"}
     tool = sessions.create(agent="a", error="E: no order 7", **failed)
@@ -191,10 +190,9 @@ def test_a_list_of_one_cause_and_the_attempt_at_all_of_it_say_the_cause_in_words
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("other_database")
-def test_keys_that_earlier_versions_made_of_hidden_values_are_made_again_by_0037(settings):
+def test_keys_that_earlier_versions_made_of_hidden_values_are_made_again_by_0037(older, settings):
     settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
-    apps = migrate("0036_shown_names")
+    apps = older("0036_shown_names")
     sessions = apps.get_model("sessions_app", "Session").objects
     error = "The tool pay failed with DE893704: account is blocked"
     failed = {"agent": "a", "phase": "error", "status": "idle"}
@@ -233,9 +231,8 @@ def test_keys_that_earlier_versions_made_of_hidden_values_are_made_again_by_0037
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("other_database")
-def test_a_migration_without_the_settings_of_the_desk_has_the_search_index_made_again(settings):
-    migrate("0036_shown_names")
+def test_a_migration_without_the_settings_of_the_desk_has_the_search_index_made_again(older, settings):
+    older("0036_shown_names")
     settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
     search_masking.store()
     settings.AGENTSTATE_MASK_PATTERNS = []

@@ -1,6 +1,5 @@
 """A database of an earlier version keeps its data when it is migrated, and can be migrated back."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,32 +7,16 @@ import pytest
 from django.apps import apps
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
-from django.db.migrations.loader import MigrationLoader
 from pytest_django.plugin import DjangoDbBlocker
 
 from sessions_app.finding import search, search_index, search_masking
 from tests.databases import connected
+from tests.migrating import Older, OlderDatabases, migrate
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 REPLIES: list[dict[str, Any]] = [
     {"role": "assistant", "meta": {}, "name": None, "content": [{"text": "They talked."}]}
 ]
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def other_database(request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """An empty database, in place of the test suite's."""
-    url = request.getfixturevalue(f"{request.param}_url")
-    with django_db_blocker.unblock(), connected(url):
-        yield
-
-
-def migrate(name: str) -> Any:
-    """Migrate to the migration of that name, one by one; returns the models as they are then."""
-    executor = MigrationExecutor(connection)
-    executor.loader = MigrationLoader(connection, replace_migrations=False)
-    executor.migrate([("sessions_app", name)])
-    return executor.loader.project_state([("sessions_app", name)]).apps
 
 
 def new_branch(apps: Any) -> Any:
@@ -43,9 +26,8 @@ def new_branch(apps: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("other_database")
-def test_replies_to_side_calls_and_tool_calls_are_kept_by_0004() -> None:
-    apps = migrate("0003_tool_results")
+def test_replies_to_side_calls_and_tool_calls_are_kept_by_0004(older: Older) -> None:
+    apps = older("0003_tool_results")
     branch = new_branch(apps)
     calls = apps.get_model("sessions_app", "ModelCall").objects
     times = {"started_at": AT, "ended_at": AT}
@@ -68,9 +50,8 @@ def test_replies_to_side_calls_and_tool_calls_are_kept_by_0004() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("other_database")
-def test_agents_instructions_are_taken_out_of_the_search_by_0022() -> None:
-    apps = migrate("0021_filter_by_people")
+def test_agents_instructions_are_taken_out_of_the_search_by_0022(older: Older) -> None:
+    apps = older("0021_filter_by_people")
     branch = new_branch(apps)
     said = [("system", ""), ("system", "sue"), ("user", "")]
     for place, (role, author) in enumerate(said, 1):
@@ -97,9 +78,8 @@ def test_agents_instructions_are_taken_out_of_the_search_by_0022() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("other_database")
-def test_on_postgresql_everything_is_added_to_the_search_again_after_0033() -> None:
-    apps = migrate("0032_phase_at_rest")
+def test_on_postgresql_everything_is_added_to_the_search_again_after_0033(older: Older) -> None:
+    apps = older("0032_phase_at_rest")
     branch = new_branch(apps)
     message = apps.get_model("sessions_app", "Message").objects.create(
         branch=branch, position=1, role="user", text="The roof leaks", body={}
@@ -124,9 +104,8 @@ def test_on_postgresql_everything_is_added_to_the_search_again_after_0033() -> N
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("other_database")
-def test_what_sessions_were_started_with_is_marked_as_the_customers_by_0025() -> None:
-    apps = migrate("0024_failed_sessions")
+def test_what_sessions_were_started_with_is_marked_as_the_customers_by_0025(older: Older) -> None:
+    apps = older("0024_failed_sessions")
     branch = new_branch(apps)
     apps.get_model("sessions_app", "Event").objects.create(
         session=branch.session, branch=branch, position=1, kind="started", actor_name="sue"
@@ -146,7 +125,7 @@ MODELS_OF_0006 = ("Session", "Branch", "Checkpoint", "ToolCall", "Approval")
 
 @pytest.mark.slow
 def test_postgresql_estimates_how_many_sessions_have_a_name_by_more_of_them_since_0026(
-    postgres_url: str, django_db_blocker: DjangoDbBlocker
+    older_databases: OlderDatabases, django_db_blocker: DjangoDbBlocker
 ) -> None:
     def statistics() -> list[int]:
         with connection.cursor() as cursor:
@@ -156,8 +135,7 @@ def test_postgresql_estimates_how_many_sessions_have_a_name_by_more_of_them_sinc
             )
             return [int(number) for (number,) in cursor.fetchall()]
 
-    with django_db_blocker.unblock(), connected(postgres_url):
-        migrate("0026_large_lists")
+    with django_db_blocker.unblock(), connected(older_databases("postgres", "0026_large_lists")):
         assert statistics() == [300, 300]
         migrate("0025_words_of_customers")
         assert 300 not in statistics()
@@ -166,9 +144,8 @@ def test_postgresql_estimates_how_many_sessions_have_a_name_by_more_of_them_sinc
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("other_database")
-def test_lines_copies_and_what_requests_showed_are_found_by_0006() -> None:
-    apps = migrate("0005_bulk_actions")
+def test_lines_copies_and_what_requests_showed_are_found_by_0006(older: Older) -> None:
+    apps = older("0005_bulk_actions")
     models = {name: apps.get_model("sessions_app", name).objects for name in MODELS_OF_0006}
     sources: dict[str, Any] = {}
     for name, source in (("first", None), ("fork", "first"), ("grandchild", "fork"), ("alone", None)):
@@ -255,31 +232,29 @@ def what_no_model_has() -> list[list[Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("other_database")
-def test_a_new_database_gets_the_tables_that_one_of_an_earlier_version_has() -> None:
-    at_once = [("sessions_app", "0001_squashed_0043_pending_entries")]
-    MigrationExecutor(connection).migrate(at_once)
-    new, rest = tables(), what_no_model_has()
+def test_a_new_database_gets_the_tables_that_one_of_an_earlier_version_has(older: Older) -> None:
+    older("0043_pending_entries")
+    migrated, rest = tables(), what_no_model_has()
+
+    older("zero")
+    MigrationExecutor(connection).migrate([("sessions_app", "0001_squashed_0043_pending_entries")])
+    assert set(tables()) == set(migrated)
+    for table, described in tables().items():
+        assert described == migrated[table]
+    assert what_no_model_has() == rest
     MigrationExecutor(connection).migrate([("sessions_app", None)])
     assert tables() == {}
 
-    migrate("0043_pending_entries")
-    assert set(tables()) == set(new)
-    for table, described in tables().items():
-        assert described == new[table]
-    assert what_no_model_has() == rest
-
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("other_database")
-def test_the_totals_of_checkpoints_are_kept_by_0027_and_back() -> None:
+def test_the_totals_of_checkpoints_are_kept_by_0027_and_back(older: Older) -> None:
     stored: list[dict[str, Any]] = [
         {"steps": 1, "edges": {"idle>planning": 1}},
         {},
         {"steps": 1},
         {"other": "x"},
     ]
-    apps = migrate("0026_large_lists")
+    apps = older("0026_large_lists")
     branch = new_branch(apps)
     values = {"kind": "step", "step": 0, "phase": "planning"}
 
@@ -302,9 +277,8 @@ def test_the_totals_of_checkpoints_are_kept_by_0027_and_back() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("other_database")
-def test_what_calls_hold_is_stored_with_its_row_when_0028_is_undone() -> None:
-    apps = migrate("0028_values_of_calls")
+def test_what_calls_hold_is_stored_with_its_row_when_0028_is_undone(older: Older) -> None:
+    apps = older("0028_values_of_calls")
     session = apps.get_model("sessions_app", "Session").objects.create(agent="a")
     branches = apps.get_model("sessions_app", "Branch").objects
     old = branches.create(session=session, number=1)
