@@ -17,15 +17,19 @@ from sessions_app.models.columns import column
 from sessions_app.models.compiled import CompiledQuery
 from sessions_app.models.sql import Statement
 
-# Of calls that are alike, so many are compared.
+# Of calls that are alike, so many are compared,
 FIRST = 3
-# Of those that follow, one of so many is.
+# but of one statement no more than so many.
+MOST = 60
+# Of those that follow, one of so many is compared.
 EVERY = 16
 # Of so many calls it is known how often they were made.
 KNOWN = 20_000
 
 # How often a call was made, and how often a setting had changed at the last time.
 _calls: dict[object, tuple[int, int]] = {}
+# How often the calls of a statement were compared, and how many have not been since.
+_statements: dict[object, tuple[int, int]] = {}
 
 
 class _Settings:
@@ -37,17 +41,25 @@ def _note_change(**_: Any) -> None:
     _Settings.changes += 1
 
 
-def _is_compared(call: object) -> bool:
+def _is_compared(statement: object, likeness: object) -> bool:
     """Pages make the same queries again and again: comparing each call would take a fifth of the time of a test.
 
     What was compared before is compared once more when a setting has changed.
     """
+    call = statement, likeness
     number, changes = _calls.get(call, (0, _Settings.changes))
-    number = 1 + (number if changes == _Settings.changes else min(number, FIRST - 1))
+    has_changed = changes != _Settings.changes
+    number = 1 + (min(number, FIRST - 1) if has_changed else number)
     if len(_calls) >= KNOWN:
         _calls.clear()
     _calls[call] = number, _Settings.changes
-    return number <= FIRST or number % EVERY == 0
+    compared, left = _statements.get(statement, (0, 0))
+    is_due = number <= FIRST and (compared < MOST or has_changed)
+    if is_due or left + 1 >= EVERY:
+        _statements[statement] = compared + 1, 0
+        return True
+    _statements[statement] = compared, left + 1
+    return False
 
 
 def _likeness(value: Any) -> object:
@@ -84,7 +96,7 @@ def checked() -> Iterator[None]:
         values: list[Any],
     ) -> Any:
         kept = kept_for(self, connection, args, kwargs, values)
-        if kept is None or not _is_compared((self, kept.sql, _likeness(args), *kwargs.items())):
+        if kept is None or not _is_compared((self, kept.sql), (_likeness(args), *kwargs.items())):
             return kept
         made = kept.sql, repr(kept.parameters_of(values))
         sql, parameters = self.query_set(*args, **kwargs).query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
@@ -98,7 +110,7 @@ def checked() -> Iterator[None]:
     def compared_values(row: models.Model, names: Sequence[str], statement: Statement) -> list[Any]:
         values = values_of(row, names, statement)
         made = statement[0], values
-        if not _is_compared((statement[0], *map(_likeness_of_written, values))):
+        if not _is_compared(statement[0], (*map(_likeness_of_written, values),)):
             return values
         if row._state.adding:
             expected = _insert_of_django(row, names)

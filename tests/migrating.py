@@ -45,7 +45,7 @@ class OlderDatabases:
         self._copies = 0
 
     def __call__(self, kind: str, name: str) -> str:
-        """The DATABASE_URL of one on "sqlite" or "postgres", as it was after the migration of that name or at "zero"."""
+        """The DATABASE_URL of one on "sqlite" or "postgres", as it was after that migration, or at "zero"."""
         if name == "zero":
             return self._copy(kind, "")
         made = self._made.setdefault(kind, {})
