@@ -14,6 +14,7 @@ from sessions_app import actions
 from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
+from sessions_app.action_list import REPLACE_MESSAGE
 from sessions_app.desk.pages.session import state
 from sessions_app.history import restore
 from sessions_app.models import (
@@ -429,6 +430,22 @@ def test_a_finished_session_is_finished_after_a_repair():
     replace_message(session)
     after = fresh(session)
     assert (after.status, after.phase, after.final_answer) == (Status.IDLE, Phase.DONE, session.final_answer)
+
+
+# In the others the model has said nothing yet.
+@pytest.mark.parametrize("state", sorted(builders.STATES.keys() - {"queued", "forked"}))
+def test_the_dialog_says_what_the_session_does_after_a_repair(state):
+    session = builders.STATES[state]()
+    said = REPLACE_MESSAGE.explain(session)
+    try:
+        replace_message(session)
+    except Refused:
+        assert state in ("running", "lost", "pausing", "cancelling", "cancelled")
+        return
+    after = fresh(session)
+    assert ("paused, or waits" in said) is (after.status in (Status.PAUSED, Status.WAITING))
+    assert "You can undo this." in said or "and you can undo this." in said
+    actions.undo(actor=SYSTEM, session_id=session.pk, reason="Not so")
 
 
 def test_a_follow_up_that_nobody_has_read_yet_is_not_lost_by_a_repair():

@@ -5,7 +5,7 @@ Each reads the session that it gets and changes nothing. Which action has which 
 """
 
 from sessions_app.access.availability import agent_cannot_run
-from sessions_app.models import Session, Status
+from sessions_app.models import Phase, Session, Status
 
 
 def nothing(session: Session) -> str:
@@ -36,7 +36,12 @@ def undo(session: Session) -> str:
 
 
 def repair(session: Session) -> str:
-    return "The earlier history stays readable. The session is paused, and you can undo this."
+    if session.status == Status.IDLE and session.phase == Phase.DONE:
+        return "The earlier history stays readable, and you can undo this."
+    return (
+        "The earlier history stays readable. The session is paused, or waits if there are calls to decide. "
+        "You can undo this."
+    )
 
 
 def erase_entry(session: Session) -> str:
