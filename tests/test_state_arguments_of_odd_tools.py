@@ -1,5 +1,6 @@
 """What requests show of the State and compare, where values have no form of their own and tools take it in odd ways."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -7,6 +8,7 @@ from typing import Annotated, Any
 import pytest
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
+from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ToolCall
 from haystack.hooks import hook
 from haystack.tools import Tool, tool
@@ -17,13 +19,16 @@ from agentstate.durable.records import CallRecord
 from agentstate.durable.run_end import ApprovalRequest, NeedsApproval
 from agentstate.durable.shown_state import StateArgument
 from agentstate.names import CallState
+from sessions_app import actions
 from sessions_app.access.errors import Refused
 from sessions_app.access.masking import Mask
 from sessions_app.history import from_state
-from sessions_app.models import Approval, Session
+from sessions_app.models import Approval, Session, Status
 from sessions_app.runtime import state_columns
+from tests.builders import SYSTEM
 from tests.driving import Desk
 from tests.sample_agents import effect, effects, scripted
+from tests.test_earlier_effects import forked, happen, meanwhile, obey, told
 from tests.test_state_arguments import approve
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_effects")]
@@ -253,3 +258,42 @@ def test_a_large_value_that_several_calls_are_given_is_masked_once_and_a_larger_
         assert values["few"] == {"few": "y"}
         assert values["list"]["items"].endswith("(10,000 characters in all)")
         assert values["list"]["all"] == f"({len(larger) + 2:,} characters)"
+
+
+@tool
+def redirect(target: Annotated[str, "account"], state: State) -> str:
+    """Sets to whom is paid, while other things happen."""
+    state.set("target", target)
+    happen()
+    return "set"
+
+
+def test_a_call_that_is_asked_about_when_it_is_to_start_shows_what_earlier_calls_left_in_the_state(
+    desk: Desk,
+) -> None:
+    """The fork pays after the step was looked at, and before the call starts."""
+
+    def build() -> Agent:
+        return Agent(
+            chat_generator=MockChatGenerator(response_fn=obey),
+            tools=[pay_by({"target": "target"}), redirect],
+            state_schema={"target": TEXT},
+            tool_concurrency_limit=1,
+        )
+
+    desk.agent(build, policies={"pay": ToolPolicy(effect="moves money")})
+    session = desk.run(desk.start(state={"target": "DE1"}))
+    fork = forked(session)
+
+    def pay_in_the_fork() -> None:
+        actions.send_message(actor=SYSTEM, session_id=fork.pk, text=json.dumps([("pay", {"order": "1"})]))
+        assert desk.drive(fork) == "idle"
+
+    meanwhile.append(pay_in_the_fork)
+    session = told(desk, session, ("redirect", {"target": "slowly to DE2"}), ("pay", {"order": "1"}))
+    assert paid() == ["paid to DE1"]
+    approval = Approval.objects.get(session=session, decision="")
+    assert approval.earlier
+    assert from_state.of_request(approval) == {"target": "slowly to DE2"}
+    assert approve(desk, session, approval, effects_seen=True).status == Status.IDLE
+    assert paid() == ["paid to DE1", "paid to slowly to DE2"]
