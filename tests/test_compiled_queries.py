@@ -467,13 +467,35 @@ def test_the_check_of_the_tests_finds_a_query_that_depends_on_more_than_its_argu
         with pytest.raises(AssertionError):
             depending(other)
     least[0] = 0
-    # Two calls with numbers of one digit were made.
-    for _ in range(compiling.EVERY - 3):
+    for _ in range(compiling.FIRST):
         depending(3)
     least[0] = 1
-    with pytest.raises(AssertionError):
-        depending(4)
-    assert depending(4) == []
+    assert sum(is_refused(depending, 4) for _ in range(compiling.EVERY)) == 1
+
+
+def is_refused(query: Callable[[int], Any], argument: int) -> bool:
+    try:
+        query(argument)
+    except AssertionError:
+        return True
+    return False
+
+
+def test_the_check_of_the_tests_compares_so_many_calls_of_a_statement_and_then_a_part_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    least = [0]
+
+    @compiled
+    def depending(branch_id: int) -> QuerySet[ToolCall]:
+        return ToolCall.objects.filter(branch=branch_id, position__gte=least[0])
+
+    monkeypatch.setattr(compiling, "MOST", 3)
+    depending(1)
+    least[0] = 1
+    unlike = [sign * 10**digits for digits in range(9) for sign in (1, -1)]
+    refused = [is_refused(depending, number) for number in unlike[: 2 + compiling.EVERY]]
+    assert refused == [True] * 2 + [False] * (compiling.EVERY - 1) + [True]
 
 
 def test_the_check_of_the_tests_compares_a_call_once_more_when_a_setting_has_changed() -> None:

@@ -162,6 +162,7 @@ def test_a_connection_that_the_server_has_closed_is_replaced_after_the_commit_th
     session = OrmAdapter()
     journal = begun(session)
     assert isinstance(journal, OrmJournal)
+    planned = journal.reply(reply(calls=(pay(1),)))
     before = rows(session)
     other = connection.copy()
     try:
@@ -169,10 +170,12 @@ def test_a_connection_that_the_server_has_closed_is_replaced_after_the_commit_th
             cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [connection.connection.info.backend_pid])
     finally:
         other.close()
+    position = planned.calls[0].position
     with pytest.raises(JournalUnavailable):
-        journal.reply(reply("Hello"))
+        journal.start_call(position, sent=None, at=AT)
     assert rows(session) == before
-    assert journal.reply(reply("Hello")).positions
+    journal.start_call(position, sent=None, at=AT)
+    assert statuses(session) == ["started"]
 
 
 def planned_statements() -> list[tuple[str, int, int]]:

@@ -63,4 +63,6 @@ def set_values(approval: Approval, state: Mapping[str, Json]) -> None:
         key = taken["key"]
         if key in state:
             taken["digest"] = digest(state[key])
-            values.setdefault(key, {})[name] = as_shown(key, name, state[key])
+            of_key = values.get(key)
+            others = of_key if isinstance(of_key, dict) else {}
+            values[key] = {**others, name: as_shown(key, name, state[key])}

@@ -8,12 +8,19 @@ The commits of every step are made at once (`runtime/whole_commits.py`): on Post
 and COMMIT, so with one round trip and no transaction that a process could leave open by standing still. What such a
 commit writes has to be known before the fence has returned anything. Where something else holds of the session row it
 writes nothing, and a transaction finds out what does.
+
+A commit that holds what cannot be had again is kept and made again while PostgreSQL is away: see `_persist`.
 """
 
+import logging
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
+from django.conf import settings
+
+from agentstate.durable.port import JournalUnavailable
 from agentstate.durable.records import Progress
 from sessions_app.mirror.live import session_changed
 from sessions_app.runtime import statements
@@ -23,8 +30,16 @@ from sessions_app.runtime.end_of_run import progress_fields
 from sessions_app.runtime.leases import Claim
 from sessions_app.runtime.whole_commits import Expected, fence_and_write
 
+logger = logging.getLogger(__name__)
+
 Json = Any
 T = TypeVar("T")
+# Between two attempts at a commit while the server is away.
+RETRY_SECONDS = 0.5
+
+
+class AlreadyStored(JournalUnavailable):
+    """The server went away when it had stored a commit, before it said so. The next claim goes on behind it."""
 
 
 class FencedCommits:
@@ -49,6 +64,40 @@ class FencedCommits:
     def _whole_commit(self, commit: Callable[[], T]) -> T:
         return self.connection.whole_commit(commit)
 
+    def _persist(
+        self,
+        write: Callable[[statements.Fence], T],
+        positions: int,
+        progress: Progress | None,
+        values: dict[str, Json],
+        expected: Expected | None,
+        is_stored: Callable[[], bool] | None = None,
+    ) -> tuple[statements.Fence, T]:
+        """As `_commit`, of what was paid for: a model's reply, or the result of a call.
+
+        While PostgreSQL is away, as when it restarts, the commit is made again until it succeeds, another worker has
+        the session, or the length of a lease has passed.
+
+        :param is_stored: Whether an earlier attempt has stored it, asked while the session's row is locked. None for
+            what may be written twice.
+        :raises JournalUnavailable: if the server stays away, on SQLite at once; and `AlreadyStored`.
+        """
+        until = time.monotonic() + settings.AGENTSTATE_LEASE_SECONDS
+        unless = None
+        while True:
+            try:
+                return self._commit(write, positions, progress, values, expected, unless)
+            except AlreadyStored:
+                raise
+            except JournalUnavailable as error:
+                if time.monotonic() >= until or not self.connection.reconnects():
+                    raise
+                told = "The database is unavailable, so session %s waits to store what it has: %s"
+                logger.warning(told, self.claim.session_id, error)
+            unless = is_stored
+            if self.claim.lost.wait(RETRY_SECONDS):
+                raise self.claim.is_over()
+
     def _commit(
         self,
         write: Callable[[statements.Fence], T],
@@ -56,9 +105,12 @@ class FencedCommits:
         progress: Progress | None = None,
         values: dict[str, Json] | None = None,
         expected: Expected | None = None,
+        unless: Callable[[], bool] | None = None,
     ) -> tuple[statements.Fence, T]:
         """One commit of the fence and of what `write` stores behind it: at once where `expected` is given and holds,
         else by a transaction that reads first. `write` may be called twice.
+
+        :raises AlreadyStored: if `unless` says so, which is asked in the transaction: `expected` would not hold.
         """
         if expected is not None:
             at_once = self._at_once(write, positions, progress, values or {}, expected)
@@ -66,6 +118,8 @@ class FencedCommits:
                 return at_once
         with self._transaction():
             fence = self._fence(positions, progress, **(values or {}))
+            if unless is not None and unless():
+                raise AlreadyStored("it went away during a commit that it has stored")
             with statements.together():
                 result = write(fence)
         return fence, result

@@ -90,6 +90,10 @@ class RunConnection:
             finally:
                 self._give_back(own)
 
+    def reconnects(self) -> bool:
+        """Whether a commit that failed because the database was unavailable may succeed with another connection."""
+        return self._connection.vendor == "postgresql" and not self._connection.in_atomic_block
+
     def close_others(self) -> None:
         """Close the connections that a tool has opened in its own thread. Does nothing in the run's thread."""
         if threading.get_ident() != self._thread:

@@ -6,6 +6,7 @@ What is recorded of calls is written through the run's own connection too, by on
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.utils import timezone
@@ -155,8 +156,9 @@ class OrmJournal(FencedCommits):
         if checkpoint is None or is_rows_only(checkpoint):
             may_start = new.start_calls and not self._guard.may_find_effects
             expected = Expected(self._position, undisturbed=may_start)
-        fence, (positions, calls, written) = self._commit(
-            write, before + own_positions, new.progress, values, expected
+        is_stored = partial(step_rows.has_model_call, self._branch, self._position)
+        fence, (positions, calls, written) = self._persist(
+            write, before + own_positions, new.progress, values, expected, is_stored
         )
         committed = self._committed(checkpoint, fence, written) if checkpoint and written else None
         self._remember_calls(calls)
@@ -183,12 +185,8 @@ class OrmJournal(FencedCommits):
     def start_call(
         self, position: int, *, sent: dict[str, Json] | None, at: datetime, scope: EffectScope | None = None
     ) -> Signals:
-        values = {
-            "status": CallState.STARTED,
-            "sent": sent,
-            "started_at": at,
-            "worker": self.claim.worker[:200],
-        }
+        values: dict[str, Any] = {"status": CallState.STARTED, "sent": sent, "started_at": at}
+        values["worker"] = self.claim.worker[:200]
 
         def write(fence: statements.Fence) -> None:
             if scope is not None:
@@ -229,7 +227,7 @@ class OrmJournal(FencedCommits):
                 step_rows.lossy_results(self._session.agent, tool, kinds, end.ended_at)
 
         expected = None if end.lossy else Expected()
-        fence, _ = self._commit(write, 0, progress, {"attempt": 1}, expected)
+        fence, _ = self._persist(write, 0, progress, {"attempt": 1}, expected)
         if end.status == CallState.DONE and position in self._asked:
             self._remember_answer(self._asked[position], end.result)
         return fence.signals()

@@ -70,6 +70,11 @@ def messages(
     statements.insert(Message, values)
 
 
+def has_model_call(branch: Branch, position: int) -> bool:
+    """Whether a reply is stored on the branch behind the position."""
+    return ModelCall.objects.filter(branch=branch, position__gt=position).exists()
+
+
 def model_call(branch: Branch, position: int, new: NewReply, *, replies: int) -> None:
     """A model call that replied, or a reply from the semantic cache.
 

@@ -1,0 +1,184 @@
+"""PostgreSQL goes away while a session runs: what a model has replied, and what a tool has returned, is kept."""
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import psycopg
+import pytest
+from django.db import OperationalError
+from django.db.models import F
+from haystack.components.agents import Agent
+from haystack.components.generators.chat import MockChatGenerator
+from haystack.dataclasses import ChatMessage, ToolCall
+from haystack.tools import tool
+from pytest_django.plugin import DjangoDbBlocker
+
+from sessions_app import actions
+from sessions_app.models import CallStatus, ModelCall, Session
+from sessions_app.models import ToolCall as Call
+from sessions_app.runtime import commits
+from sessions_app.runtime.statements import Writes
+from sessions_app.runtime.whole_commits import fence_and_write
+from tests import driving
+from tests.builders import SYSTEM
+from tests.databases import NewDatabases, connected, own_pools
+from tests.driving import Desk
+from tests.sample_agents import effect, effects
+from tools.services import Postgres
+
+pytestmark = pytest.mark.slow
+Happen = Callable[[], object]
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.fixture
+def url(new_database: NewDatabases) -> str:
+    return new_database("postgres")
+
+
+@pytest.fixture(params=[0, 2], ids=["a connection of its own", "a pool"])
+def server(
+    request: pytest.FixtureRequest,
+    url: str,
+    postgres_server: Postgres,
+    django_db_blocker: DjangoDbBlocker,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Postgres]:
+    """A server that nothing else uses meanwhile, with a database on which this thread works."""
+    monkeypatch.setattr(commits, "RETRY_SECONDS", 0.05)
+    with django_db_blocker.unblock(), own_pools(), connected(url, pool=request.param):
+        yield postgres_server
+    if postgres_server.pid is None:
+        postgres_server.start()
+
+
+@pytest.fixture
+def desk(server: Postgres) -> Iterator[Desk]:
+    with driving.desk() as desk:
+        yield desk
+
+
+def begun(
+    desk: Desk, *, thinks: Happen = nothing, pays: Happen = nothing, run_async: bool | None = None
+) -> tuple[Session, list[int]]:
+    """A session whose model asks for a payment and then answers, with a list of what the model was asked.
+
+    :param thinks: Called each time that the model is asked, and `pays` when the tool has paid.
+    """
+    asked: list[int] = []
+
+    @tool
+    def pay(order: Annotated[str, "order"]) -> str:
+        """Pays."""
+        effect(f"paid {order}")
+        pays()
+        return f"paid {order}"
+
+    def think(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
+        asked.append(len(messages))
+        thinks()
+        if len(messages) > 1:
+            return ChatMessage.from_assistant("Done.")
+        return ChatMessage.from_assistant("I pay.", tool_calls=[ToolCall("pay", {"order": "A1"}, id="p1")])
+
+    desk.agent(
+        lambda: Agent(chat_generator=MockChatGenerator(response_fn=think), tools=[pay]), run_async=run_async
+    )
+    return desk.start(), asked
+
+
+def restarting(server: Postgres) -> Happen:
+    def restart() -> None:
+        server.stop()
+        server.start()
+
+    return restart
+
+
+@pytest.mark.parametrize("run_async", [None, True], ids=["sync", "async"])
+def test_nothing_is_paid_again_for_a_restart_while_the_model_is_asked_and_the_tool_runs(
+    server: Postgres, desk: Desk, run_async: bool | None
+) -> None:
+    restart = restarting(server)
+    session, asked = begun(desk, thinks=restart, pays=restart, run_async=run_async)
+    assert desk.drive(session) == "idle"
+    assert (asked, effects) == ([1, 3], ["paid A1"])
+    [call] = desk.calls(session)
+    assert (call.status, call.result, call.attempt) == (CallStatus.DONE, "paid A1", 1)
+    assert desk.fresh(session).final_answer == "Done."
+
+
+def test_a_reply_is_stored_also_if_somebody_has_changed_the_session_meanwhile(
+    server: Postgres, desk: Desk
+) -> None:
+    def change_and_restart() -> None:
+        actions.note(actor=SYSTEM, session_id=session.pk, text="It takes long.")
+        restarting(server)()
+
+    session, asked = begun(desk, thinks=change_and_restart)
+    assert desk.drive(session) == "idle"
+    assert (asked, effects) == ([1, 3], ["paid A1"])
+
+
+def test_a_session_that_another_worker_has_taken_over_is_left_to_it(
+    server: Postgres, url: str, desk: Desk
+) -> None:
+    def take_over_and_restart() -> None:
+        with psycopg.connect(url) as other:
+            other.execute("UPDATE sessions_app_session SET epoch = epoch + 1")
+        restarting(server)()
+
+    session, _ = begun(desk, pays=take_over_and_restart)
+    assert desk.drive(session) == "lost"
+    assert Call.objects.get().status == CallStatus.STARTED
+
+
+def test_a_server_that_stays_away_for_a_lease_leaves_the_session_to_the_next_claim(
+    server: Postgres, desk: Desk, settings: Any
+) -> None:
+    session, asked = begun(desk, pays=server.stop)
+    settings.AGENTSTATE_LEASE_SECONDS = 0.3
+    assert desk.drive(session) == "lost"
+    server.start()
+    assert desk.drive(session) == "waiting"
+    assert (desk.fresh(session).waiting_for, asked, effects) == ("doubt", [1], ["paid A1"])
+
+
+def fails_behind(monkeypatch: pytest.MonkeyPatch, is_it: Callable[[Writes], bool]) -> None:
+    """The server stores the first commit of which that is true, and goes away before it says so."""
+    failed: list[Writes] = []
+
+    def store_and_fail(*args: Any) -> Any:
+        written = fence_and_write(*args)
+        if not failed and is_it(args[4]):
+            failed.append(args[4])
+            raise OperationalError("server closed the connection unexpectedly")
+        return written
+
+    monkeypatch.setattr(commits, "fence_and_write", store_and_fail)
+
+
+def test_a_result_that_was_stored_before_the_server_could_say_so_is_stored_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails_behind(monkeypatch, lambda writes: any(change.values.get("result") for change in writes.updates))
+    session, asked = begun(desk)
+    assert desk.drive(session) == "idle"
+    assert (asked, effects) == ([1, 3], ["paid A1"])
+    assert [call.result for call in desk.calls(session)] == ["paid A1"]
+
+
+def test_a_reply_that_was_stored_before_the_server_could_say_so_is_not_stored_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its call is in doubt, since it was stored as started with the reply."""
+    fails_behind(monkeypatch, lambda writes: any(model is ModelCall for model, *_ in writes.inserts))
+    session, asked = begun(desk)
+    assert desk.drive(session) == "lost"
+    Session.objects.update(lease_expires_at=F("created_at"))
+    assert desk.run(session).waiting_for == "doubt"
+    assert (asked, effects) == ([1], [])
+    assert ModelCall.objects.count() == 1
