@@ -83,7 +83,7 @@ class FencedCommits:
         :raises JournalUnavailable: if the server stays away, on SQLite at once; and `AlreadyStored`.
         """
         until = time.monotonic() + settings.AGENTSTATE_LEASE_SECONDS
-        unless = None
+        unless, is_told = None, False
         while True:
             try:
                 return self._commit(write, positions, progress, values, expected, unless)
@@ -92,9 +92,10 @@ class FencedCommits:
             except JournalUnavailable as error:
                 if time.monotonic() >= until or not self.connection.reconnects():
                     raise
-                told = "The database is unavailable, so session %s waits to store what it has: %s"
-                logger.warning(told, self.claim.session_id, error)
-            unless = is_stored
+                if not is_told:
+                    told = "The database is unavailable, so session %s waits to store what it has: %s"
+                    logger.warning(told, self.claim.session_id, error)
+            unless, is_told = is_stored, True
             if self.claim.lost.wait(RETRY_SECONDS):
                 raise self.claim.is_over()
 
