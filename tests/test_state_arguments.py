@@ -386,6 +386,35 @@ def test_an_open_request_shows_a_value_that_the_repair_gives_where_the_state_had
     assert paid() == ["5 to DE2 for A1, at most 9"]
 
 
+def test_the_only_value_of_a_request_is_shown_that_the_repair_gives(desk: Desk) -> None:
+    desk.agent(
+        lambda: Agent(
+            chat_generator=scripted([PAY], "Over."),
+            tools=[payment(takes={"iban": "iban"})],
+            state_schema={"iban": {"type": str}},
+        ),
+        policies=POLICIES,
+    )
+    session = desk.run(desk.start(state={"iban": "DE1"}))
+    StateValue.objects.filter(branch__session=session, key="iban").update(value=None)
+    run_again(desk, session)
+    approval = Approval.objects.get(session=session)
+    assert approval.from_state == {}
+    copy = repaired(session, approval, iban="DE2")
+    assert from_state.of_request(copy) == {"iban": "DE2"}
+    assert approve(desk, session, copy).final_answer == "Over."
+    assert paid() == ["1 to DE2 for A1, at most 9"]
+
+
+@pytest.mark.parametrize("amount", [1e16, 1e300, -0.0, 0.1 + 0.2])
+def test_a_number_that_databases_change_is_repaired_as_it_is(desk: Desk, amount: float) -> None:
+    session, approval = asked(desk, [PAY])
+    copy = repaired(session, approval, amount=amount)
+    assert repr(from_state.of_request(copy)["amount"]) == repr(amount)
+    assert approve(desk, session, copy).final_answer == "Over."
+    assert paid() == [f"{amount:g} to DE1 for A1, at most 9"]
+
+
 def test_of_a_step_with_an_ended_call_a_repaired_state_is_shown_once_a_worker_asks_again(desk: Desk) -> None:
     """What the ended call left in the State is there for the call behind it: only a worker can tell what that is."""
     session, approval = asked(desk, [EVIL, PAY])

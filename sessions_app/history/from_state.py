@@ -58,7 +58,8 @@ def set_values(approval: Approval, state: Mapping[str, Json]) -> None:
 
     :param state: By key, as the State stores them.
     """
-    values = approval.from_state or {}
+    values = approval.from_state if isinstance(approval.from_state, dict) else {}
+    approval.from_state = values
     for name, taken in (approval.from_state_digests or {}).items():
         key = taken["key"]
         if key in state:

@@ -51,6 +51,8 @@ class FencedCommits:
         self._guard: EffectGuard
         # The last one that was given out, unless another process has taken one since.
         self._position = 0
+        # When the database was found unavailable, on the monotonic clock, if no commit has succeeded since.
+        self._away_since: float | None = None
 
     def thread_done(self) -> None:
         self.connection.close_others()
@@ -82,22 +84,32 @@ class FencedCommits:
             what may be written twice.
         :raises JournalUnavailable: if the server stays away, on SQLite at once; and `AlreadyStored`.
         """
-        until = time.monotonic() + settings.AGENTSTATE_LEASE_SECONDS
-        unless, is_told = None, False
+        unless = None
         while True:
             try:
-                return self._commit(write, positions, progress, values, expected, unless)
+                committed = self._commit(write, positions, progress, values, expected, unless)
             except AlreadyStored:
                 raise
             except JournalUnavailable as error:
-                if time.monotonic() >= until or not self.connection.reconnects():
+                if not self._may_return(error):
                     raise
-                if not is_told:
-                    told = "The database is unavailable, so session %s waits to store what it has: %s"
-                    logger.warning(told, self.claim.session_id, error)
-            unless, is_told = is_stored, True
+            else:
+                self._away_since = None
+                return committed
+            unless = is_stored
             if self.claim.lost.wait(RETRY_SECONDS):
                 raise self.claim.is_over()
+
+    def _may_return(self, error: JournalUnavailable) -> bool:
+        """Whether to wait for the database. All calls of a run wait for the length of one lease together."""
+        if not self.connection.passes(error):
+            return False
+        now = time.monotonic()
+        if self._away_since is None:
+            self._away_since = now
+            told = "The database is unavailable, so session %s waits to store what it has: %s"
+            logger.warning(told, self.claim.session_id, error)
+        return now < self._away_since + settings.AGENTSTATE_LEASE_SECONDS
 
     def _commit(
         self,

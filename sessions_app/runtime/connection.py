@@ -28,6 +28,9 @@ from sessions_app.pooling import give_back
 T = TypeVar("T")
 # InternalError is what psycopg makes of an idle_in_transaction_session_timeout.
 _UNAVAILABLE = (OperationalError, InterfaceError, InternalError)
+# Where the server has said why: it lacks something for the moment, another transaction was in the way, it is stopped or
+# has been a replica so far (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+_PASSING = ("08", "25006", "25P03", "40", "53", "55P03", "57")
 
 
 def forget_connections() -> None:
@@ -90,9 +93,12 @@ class RunConnection:
             finally:
                 self._give_back(own)
 
-    def reconnects(self) -> bool:
-        """Whether a commit that failed because the database was unavailable may succeed with another connection."""
-        return self._connection.vendor == "postgresql" and not self._connection.in_atomic_block
+    def passes(self, error: JournalUnavailable) -> bool:
+        """Whether what has failed may succeed a moment later, with another connection."""
+        state = getattr(error.__cause__ and error.__cause__.__cause__, "sqlstate", None)
+        with self.lock:
+            is_server = self._connection.vendor == "postgresql" and not self._connection.in_atomic_block
+        return is_server and (state is None or state.startswith(_PASSING))
 
     def close_others(self) -> None:
         """Close the connections that a tool has opened in its own thread. Does nothing in the run's thread."""

@@ -156,7 +156,7 @@ class OrmJournal(FencedCommits):
         if checkpoint is None or is_rows_only(checkpoint):
             may_start = new.start_calls and not self._guard.may_find_effects
             expected = Expected(self._position, undisturbed=may_start)
-        is_stored = partial(step_rows.has_model_call, self._branch, self._position)
+        is_stored = partial(step_rows.has_model_call, self._branch, new)
         fence, (positions, calls, written) = self._persist(
             write, before + own_positions, new.progress, values, expected, is_stored
         )

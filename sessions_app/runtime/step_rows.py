@@ -70,9 +70,11 @@ def messages(
     statements.insert(Message, values)
 
 
-def has_model_call(branch: Branch, position: int) -> bool:
-    """Whether a reply is stored on the branch behind the position."""
-    return ModelCall.objects.filter(branch=branch, position__gt=position).exists()
+def has_model_call(branch: Branch, new: NewReply) -> bool:
+    """Whether this reply is stored on the branch."""
+    return ModelCall.objects.filter(
+        branch=branch, name=new.name, seq=new.seq, started_at=new.started_at
+    ).exists()
 
 
 def model_call(branch: Branch, position: int, new: NewReply, *, replies: int) -> None:

@@ -6,13 +6,12 @@ and no lone surrogates, and it has no number that PostgreSQL's jsonb would chang
 as 0.0).
 """
 
-import math
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
 from agentstate.articles import with_article
-from agentstate.durable.state.tags import in_stored_order
+from agentstate.durable.state.tags import as_stored_float, in_stored_order
 from agentstate.durable.state.types import (
     COLLECTION_TAG,
     COLLECTIONS,
@@ -184,7 +183,7 @@ class _Encoder:
                 return text
             return self._instead(value, text)
         if type(value) is float:
-            return value if _is_unchanged_by_databases(value) else {TYPE_TAG: "float", "value": repr(value)}
+            return as_stored_float(value)
         if id(value) in self._inside:
             return self._text(value, path, "that contains itself")
         if len(self._inside) >= MAX_DEPTH:
@@ -328,11 +327,6 @@ def is_flat(value: dict[Any, Any]) -> bool:
         if type(key) is not str or not _is_stored_as_it_is(key) or not _is_stored_as_it_is(item):
             return False
     return TYPE_TAG not in value
-
-
-def _is_unchanged_by_databases(value: float) -> bool:
-    """Whether every database returns the number unchanged, as plain JSON."""
-    return -1e16 < value < 1e16 and (value != 0 or math.copysign(1, value) > 0)
 
 
 def _is_plain(value: Any) -> bool:

@@ -36,8 +36,19 @@ def in_stored_order(data: dict[str, Json]) -> Json:
     return {TYPE_TAG: "ordered", "keys": list(data), "value": data}
 
 
+def as_stored_float(value: float) -> Json:
+    """The number, with a tag if there are databases that do not return it unchanged, as plain JSON."""
+    if -1e16 < value < 1e16 and (value != 0 or math.copysign(1, value) > 0):
+        return value
+    return {TYPE_TAG: "float", "value": repr(value)}
+
+
 def with_order(value: Json) -> Json:
-    """An encoded value without tags that keep the order of keys, with them: as `encoding` writes it."""
+    """An encoded value without the tags that databases make necessary, for the order of keys and for some numbers, with
+    them: as `encoding` writes it.
+    """
+    if type(value) is float:
+        return as_stored_float(value)
     if isinstance(value, list):
         return [with_order(item) for item in value]
     if not isinstance(value, dict):
