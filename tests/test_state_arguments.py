@@ -413,6 +413,9 @@ def test_a_number_that_databases_change_is_repaired_as_it_is(desk: Desk, amount:
     assert repr(from_state.of_request(copy)["amount"]) == repr(amount)
     assert approve(desk, session, copy).final_answer == "Over."
     assert paid() == [f"{amount:g} to DE1 for A1, at most 9"]
+    actions.edit_state(actor=SYSTEM, session_id=session.pk, values={"amount": 7.5}, reason="back to normal")
+    branch = desk.fresh(session).branch_id
+    assert StateValue.objects.get(branch=branch, key="amount").value == 7.5
 
 
 def test_of_a_step_with_an_ended_call_a_repaired_state_is_shown_once_a_worker_asks_again(desk: Desk) -> None:

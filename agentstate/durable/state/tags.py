@@ -64,15 +64,26 @@ def with_order(value: Json) -> Json:
 
 
 def without_order(value: Json) -> Json:
-    """An encoded value without those tags, with its keys in that order: what a person edits. Other tags are kept."""
+    """An encoded value without those tags, with its keys in that order: what a person edits.
+
+    Other tags are kept, and so are those of numbers inside of tagged values.
+    """
+    return _without_order(value, numbers=True)
+
+
+def _without_order(value: Json, *, numbers: bool) -> Json:
     if isinstance(value, list):
-        return [without_order(item) for item in value]
+        return [_without_order(item, numbers=numbers) for item in value]
     if not isinstance(value, dict):
         return value
     inner: Json = value.get("value")
-    if value.get(TYPE_TAG) == "ordered" and _is_ordered({"keys": value.get("keys"), "value": inner}):
-        return {key: without_order(inner[key]) for key in value["keys"]}
-    return {key: without_order(item) for key, item in value.items()}
+    tag = value.get(TYPE_TAG)
+    if numbers and tag == "float" and _is_read_by(float, inner) and math.isfinite(float(inner)):
+        return float(inner)
+    if tag == "ordered" and _is_ordered({"keys": value.get("keys"), "value": inner}):
+        return {key: _without_order(inner[key], numbers=numbers) for key in value["keys"]}
+    numbers = numbers and TYPE_TAG not in value
+    return {key: _without_order(item, numbers=numbers) for key, item in value.items()}
 
 
 def without_tags(value: Json) -> Json:
