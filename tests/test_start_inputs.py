@@ -146,6 +146,14 @@ def test_values_are_not_checked_of_an_agent_of_which_none_are_published(operator
     assert started.inputs["state"] == {"policy": 1}
 
 
+@pytest.mark.usefixtures("operator")
+def test_numbers_that_databases_change_reach_the_agent_as_they_are() -> None:
+    given = {"large": 1e300, "whole": 1e16, "zero": -0.0, "list": [1e22, 0.5], "count": 10**20}
+    started = actions.start(actor=builders.SYSTEM, agent="plain", message="hi", state=given)
+    stored = Session.objects.get(pk=started.pk).inputs["state"]
+    assert repr({name: decode(stored[name]) for name in given}) == repr(given)
+
+
 def test_an_agent_with_a_prompt_of_its_own_starts_without_a_message(operator: Client) -> None:
     assert operator.post("/start/", {"agent": "prompted", "arg-who": "Ann"}).status_code == 302
     session = Session.objects.get()
