@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import sys
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC
 from hashlib import sha256
@@ -76,6 +76,16 @@ def postgres_url(postgres_server: services.Postgres) -> str:
     return postgres_server.new_database()
 
 
+def _postgres_of(request: pytest.FixtureRequest) -> Callable[[], services.Postgres]:
+    """Gives the server of the session, which starts when it is asked for."""
+
+    def server() -> services.Postgres:
+        started: services.Postgres = request.getfixturevalue("postgres_server")
+        return started
+
+    return server
+
+
 @pytest.fixture(scope="session")
 def new_database(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, migrated_database: Path | None
@@ -83,11 +93,7 @@ def new_database(
     """Makes databases with all tables, for connections and processes of one's own."""
     from tests.databases import NewDatabases
 
-    def server() -> services.Postgres:
-        started: services.Postgres = request.getfixturevalue("postgres_server")
-        return started
-
-    return NewDatabases(tmp_path_factory.mktemp("databases"), migrated_database, server)
+    return NewDatabases(tmp_path_factory.mktemp("databases"), migrated_database, _postgres_of(request))
 
 
 @pytest.fixture(scope="module")
@@ -103,11 +109,7 @@ def older_databases(
     """Makes databases as they were after any migration."""
     from tests.migrating import OlderDatabases
 
-    def server() -> services.Postgres:
-        started: services.Postgres = request.getfixturevalue("postgres_server")
-        return started
-
-    return OlderDatabases(tmp_path_factory.mktemp("older"), server)
+    return OlderDatabases(tmp_path_factory.mktemp("older"), _postgres_of(request))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

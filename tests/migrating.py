@@ -60,7 +60,7 @@ class OlderDatabases:
     def _copy(self, kind: str, url: str) -> str:
         """:param url: Of a database that nobody is connected to; "" for an empty one."""
         if kind == "postgres":
-            return self._postgres().new_database(url) if url else self._postgres().new_database()
+            return self._postgres().new_database(url or "template1")
         self._copies += 1
         path = self._folder / f"{self._copies}.sqlite3"
         if url:

@@ -237,13 +237,18 @@ def test_a_new_database_gets_the_tables_that_one_of_an_earlier_version_has(older
     migrated, rest = tables(), what_no_model_has()
 
     older("zero")
-    MigrationExecutor(connection).migrate([("sessions_app", "0001_squashed_0043_pending_entries")])
+    at_once = [("sessions_app", "0001_squashed_0043_pending_entries")]
+    MigrationExecutor(connection).migrate(at_once)
     assert set(tables()) == set(migrated)
     for table, described in tables().items():
         assert described == migrated[table]
     assert what_no_model_has() == rest
     MigrationExecutor(connection).migrate([("sessions_app", None)])
     assert tables() == {}
+
+    MigrationExecutor(connection).migrate(at_once)
+    assert set(tables()) == set(migrated)
+    assert what_no_model_has() == rest
 
 
 @pytest.mark.slow

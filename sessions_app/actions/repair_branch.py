@@ -242,8 +242,7 @@ def _copy_approval(approval: Approval, call: ToolCall, state: dict[str, Json]) -
     if state and not approval.decision and approval.from_state_digests:
         from_state.set_values(approval, {key: with_order(value) for key, value in state.items()})
         digests = {name: taken["digest"] for name, taken in approval.from_state_digests.items()}
-        arguments = approval.arguments if approval.edited is None else approval.edited
-        approval.fingerprint = fingerprint(call.tool, arguments, digests)
+        approval.fingerprint = fingerprint(call.tool, approval.run_arguments, digests)
     fields = model_to_dict(
         approval, fields=["arguments", "fingerprint", "decision", "edited", "message", "decided_by"]
     )

@@ -1,5 +1,7 @@
 """A question to a person: may this call run, with exactly these arguments?"""
 
+from typing import Any
+
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -91,3 +93,8 @@ class Approval(LoadedModel):
 
     def __str__(self) -> str:
         return f"approval of {self.call_id}"
+
+    @property
+    def run_arguments(self) -> Any:
+        """The arguments that run if it is approved as it is."""
+        return self.arguments if self.edited is None else self.edited

@@ -232,7 +232,7 @@ def _card(
     schema: dict[str, Any] = tool.get("parameters") or {}
     policy: dict[str, Any] = tool.get("policy") or {}
     formats: Mapping[str, str] = policy.get("formats") or {}
-    arguments = approval.arguments if approval.edited is None else approval.edited
+    arguments = approval.run_arguments
     rows = fields(approval.arguments, schema, typed, edited=approval.edited, prefix=prefix, formats=formats)
     return Card(
         approval=approval,
