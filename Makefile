@@ -14,7 +14,7 @@ PROCESSES := $(shell expr $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1
 # What needs no browser, no server and no patience (CONTRIBUTING.md says what that is); `make test` runs the rest too.
 FAST := not (slow or browser or postgres or chaos)
 # What ran on SQLite and says nothing of the browser, the broker or of processes that have a PostgreSQL of their own.
-AGAIN_ON_POSTGRES := not (browser or postgres or chaos or (redis and long))
+AGAIN_ON_POSTGRES := not (browser or postgres or chaos or (redis and long) or sweep(on='sqlite'))
 
 .PHONY: help
 help:  ## Show this list
@@ -30,8 +30,8 @@ test: .venv/dev.stamp services lint  ## Lint, then all tests but those that take
 
 .PHONY: test-long
 test-long: .venv/dev.stamp services  ## Tests that take minutes: workers stopped at every moment, and the database tests on PostgreSQL
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m long
-	$(BIN)/python -m tools.services $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m '$(AGAIN_ON_POSTGRES)' --database-only
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m "long and not sweep(on='postgresql')"
+	$(BIN)/python -m tools.services $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m "$(AGAIN_ON_POSTGRES)" --database-only
 
 .PHONY: test-fast
 test-fast: .venv/dev.stamp  ## Tests that need no other process, in under a minute

@@ -6,6 +6,7 @@ Without REDIS_URL the broker exists in one process only, and only `manage.py up`
 """
 
 import os
+from functools import cached_property
 from typing import Any
 
 from celery import Celery, concurrency, signals
@@ -25,7 +26,7 @@ _PUBLISH_SECONDS = 1
 
 
 class App(Celery):
-    """Celery's app, whose producers wait for the broker for a short time only."""
+    """Celery's app, whose producers wait for the broker for a short time only, with the beat of `agentstate.beat`."""
 
     def connection_for_write(self, url: str | None = None, **options: Any) -> Any:
         """The connection of producers. Nothing waits for a wake-up: the sweep finds the session that it was for.
@@ -36,6 +37,12 @@ class App(Celery):
             given = options.pop("transport_options", None) or {}
             options["transport_options"] = {"socket_timeout": _PUBLISH_SECONDS, **given}
         return super().connection_for_write(url, **options)
+
+    @cached_property
+    def Beat(self) -> Any:
+        from agentstate.beat import Beat
+
+        return self.subclass_with_self(Beat)
 
 
 app = App("agentstate")

@@ -22,7 +22,7 @@ FIRST = 3
 # but of one statement no more than so many.
 MOST = 60
 # Of those that follow, one of so many is compared.
-EVERY = 16
+EVERY = 64
 # Of so many calls it is known how often they were made.
 KNOWN = 20_000
 

@@ -9,7 +9,7 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC
@@ -380,8 +380,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         rest = [item for item in items if not _uses_database(item)]
         items[:] = [item for item in items if _uses_database(item)]
         config.hook.pytest_deselected(items=rest)
-    # What takes longest begins first, or one worker would end long after the others.
-    items.sort(key=lambda item: item.get_closest_marker("chaos") is None)
+    # What takes longest begins first, or one worker would end long after the others: what kills processes, and of the
+    # other long tests those with the fewest cases.
+    cases = Counter(_name(item) for item in items)
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        is_long = item.get_closest_marker("long") is not None
+        return item.get_closest_marker("chaos") is None, cases[_name(item)] if is_long else len(items)
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(trylast=True)
@@ -393,6 +400,11 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+def _name(item: pytest.Item) -> str:
+    """The test, whatever its parameters are."""
+    return item.nodeid.partition("[")[0]
 
 
 def _uses_database(item: pytest.Item) -> bool:

@@ -303,6 +303,20 @@ def test_a_process_that_starts_while_the_broker_refuses_writes_waits_for_it(comm
     assert "CRITICAL" not in process.output
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_beat_ends_when_it_is_told_to_while_it_waits_for_the_broker(signum, env, server):
+    with running(BEAT, env) as beat:
+        wait_for(lambda: server.exists("_kombu.binding.agentstate.sweep"), "it to use the broker")
+        server.client_pause(60_000, all=False)
+        try:
+            wait_for(lambda: server.info("clients")["blocked_clients"], "it to wait for an answer")
+            os.kill(beat.pid, signum)
+            assert beat.wait() == 0
+        finally:
+            server.client_unpause()
+
+
 CLOSE_WITH_AN_UNACKNOWLEDGED_MESSAGE = """
 import redis
 from agentstate.celery import app, settings

@@ -203,7 +203,7 @@ FIELDS = sorted({name for fields in _MASKED_FIELDS.values() for name in fields} 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow, pytest.mark.long])
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long, pytest.mark.sweep(on="sqlite")])
         for name in FIELDS
     ],
 )

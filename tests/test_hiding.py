@@ -513,11 +513,11 @@ def test_nothing_that_follows_a_name_makes_it_slow(first, unit):
 @pytest.mark.long
 @pytest.mark.parametrize("closing", ["", "'\"]}</iban>\n"])
 @pytest.mark.parametrize("unit", HOSTILE)
-def test_a_megabyte_takes_seconds_at_most(unit, closing):
-    text = unit * (500_000 // len(unit)) + closing * (500_000 // max(1, len(closing)))
+def test_half_a_megabyte_takes_seconds_at_most(unit, closing):
+    text = unit * (250_000 // len(unit)) + closing * (250_000 // max(1, len(closing)))
     started = time.process_time()
     MASK.text(text)
-    assert time.process_time() - started < 20
+    assert time.process_time() - started < 10
 
 
 @pytest.mark.slow

@@ -285,6 +285,7 @@ def test_nothing_that_is_sent_makes_a_5xx(client, root, route):
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.sweep(on="postgresql")
 @pytest.mark.parametrize("route", [route for route in ROUTES if not is_admin(route)])
 def test_no_value_of_the_corpus_makes_a_5xx(client, root, route):
     values = [*malformed.TEXTS.values()]

@@ -105,6 +105,7 @@ def test_it_is_text_on_every_page_of_the_admin(client: Client, sessions: dict[st
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.sweep(on="sqlite")
 @pytest.mark.parametrize("state", builders.STATES)
 def test_it_is_text_in_every_state(client: Client, sessions: dict[str, Session], state: str) -> None:
     client.force_login(builders.user("supervisor"))

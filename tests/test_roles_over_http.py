@@ -14,7 +14,12 @@ from sessions_app.models import Approval, Branch, Checkpoint, Event, Message, Se
 from tests import builders
 from tests.refusals import EVERYTHING, PERMISSIONS, SUPERVISING, refusal
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.long]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.sweep(on="postgresql"),
+]
 
 MAY: dict[str | None, set[str]] = {
     None: set(),

@@ -376,6 +376,7 @@ def test_a_state_key_with_a_hidden_name_is_changed_by_nobody_who_guesses_it(clie
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.sweep(on="sqlite")
 def test_no_page_shows_a_secret_whatever_it_is_asked_for(client, sessions):
     client.force_login(builders.user("supervisor"))
     assert look_at_all(client, PAGES, [sessions["rich"]], most=10) > 500
@@ -383,6 +384,7 @@ def test_no_page_shows_a_secret_whatever_it_is_asked_for(client, sessions):
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.sweep(on="sqlite")
 @pytest.mark.parametrize("role", ["viewer", "operator", "supervisor"])
 @pytest.mark.parametrize("state", FEW)
 def test_no_page_of_a_session_and_no_part_of_one_shows_a_secret_to_any_role(client, sessions, role, state):
@@ -393,6 +395,7 @@ def test_no_page_of_a_session_and_no_part_of_one_shows_a_secret_to_any_role(clie
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.sweep(on="sqlite")
 @pytest.mark.parametrize("role", ["viewer", "operator", "supervisor"])
 def test_no_other_page_and_no_part_of_one_shows_a_secret_to_any_role(client, sessions, role):
     client.force_login(builders.user(role))
@@ -403,6 +406,7 @@ def test_no_other_page_and_no_part_of_one_shows_a_secret_to_any_role(client, ses
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.sweep(on="sqlite")
 @pytest.mark.parametrize("state", [state for state in (*builders.STATES, "broken") if state not in FEW])
 def test_no_page_of_any_other_state_shows_a_secret(client, sessions, state):
     client.force_login(builders.user("supervisor"))
@@ -411,6 +415,7 @@ def test_no_page_of_any_other_state_shows_a_secret(client, sessions, state):
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.sweep(on="sqlite")
 def test_no_right_guess_tells_on_any_page(client, sessions, stopped_clock):
     client.force_login(builders.user("viewer"))
     assert (
