@@ -313,3 +313,32 @@ def test_the_list_of_sessions_is_sorted_by_what_has_an_index_only(supervisor, st
     page = supervisor.get("/admin/sessions_app/session/").content.decode()
     assert "column-agent" in page
     assert re.findall(r'class="sort(?:able|ed \w+) column-(\w+)', page) == ["updated_at"]
+
+
+def test_more_sessions_than_a_form_can_name_are_refused_before_a_reason_is_asked_for(supervisor, monkeypatch):
+    monkeypatch.setattr("sessions_app.admin.sessions.MOST_AT_ONCE", 2)
+    paused = [builders.paused() for _ in range(3)]
+    chosen = {"action": "resume", "select_across": "1", "_selected_action": [str(paused[0].pk)]}
+    answer = supervisor.post(LIST, chosen, follow=True)
+    assert 'name="reason"' not in answer.content.decode()
+    assert [str(message) for message in answer.context["messages"]] == [
+        "Resume: at most 2 sessions can be selected here, so none was changed. The list of sessions on the desk has "
+        "bulk actions for any number."
+    ]
+    chosen = {"action": "resume", "_selected_action": [str(session.pk) for session in paused[:2]]}
+    assert 'name="reason"' in supervisor.post(LIST, chosen).content.decode()
+
+
+def test_django_takes_the_form_of_the_most_sessions_that_can_be_selected(settings):
+    from sessions_app.admin.sessions import MOST_AT_ONCE
+
+    assert MOST_AT_ONCE + 50 <= settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
+
+
+@pytest.mark.parametrize("letters, status", [(1_990, 302), (1_991, 200)])
+def test_a_line_end_of_a_reason_counts_once_here_too(supervisor, letters, status):
+    session = builders.paused()
+    reason = "\r\n".join(["a" * (letters - 10)] + ["b"] * 10)
+    chosen = {"action": "resume", "_selected_action": [str(session.pk)], "reason": reason}
+    assert len(reason.replace("\r\n", "\n")) == letters + 10
+    assert supervisor.post(LIST, chosen).status_code == status

@@ -93,3 +93,26 @@ def test_enter_opens_the_chosen_line_of_the_inbox(page, kind):  # noqa: F811
     expect(page).to_have_url(
         re.compile(rf"/sessions/{sessions[0].pk}/" if len(sessions) == 1 else r"/\?.*failure=")
     )
+
+
+def test_each_approval_within_a_step_is_reached_by_the_keys_that_choose_rows(page):  # noqa: F811
+    history = builders.looked_up()
+    history.reply(calls=[("issue_refund", {"claim": f"CLM-{number}", "amount": 120}) for number in (1, 2)])
+    for call in history.calls[-2:]:
+        history.ask(call)
+    page.goto(f"/sessions/{history.rest('waiting', waiting_for='approval').pk}/")
+    cards = page.locator("[data-card]")
+    expect(cards).to_have_count(2)
+    rows = page.locator("[data-row], [data-card]")
+    number = rows.count()
+    chosen = "() => [...document.querySelectorAll('[data-row], [data-card]')].indexOf(document.activeElement)"
+    down = []
+    for _ in range(number):
+        page.keyboard.press("j")
+        down.append(page.evaluate(chosen))
+    assert down == list(range(number))
+    up = []
+    for _ in range(number - 1):
+        page.keyboard.press("k")
+        up.append(page.evaluate(chosen))
+    assert up == down[-2::-1]

@@ -1,10 +1,12 @@
 """The pages of bulk actions and of saved views."""
 
 import re
+from html import unescape
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from sessions_app.actions import bulk
 from sessions_app.models import BulkAction, BulkItem, Event, SavedView, Session
@@ -406,3 +408,20 @@ def test_the_result_of_trying_again_says_which_cause_and_how_many(operator):
         link = f'<a class="link" href="/sessions/{session.pk}/">{session}</a>'
         assert f'{link} <span class="pill running">Queued</span>' in page
     assert "Pause these 2…" in page
+
+
+@pytest.mark.slow
+def test_a_later_page_of_the_refused_stays_while_the_action_is_under_way(operator):
+    three()
+    begin(operator)
+    bulk_action = BulkAction.objects.get()
+    first, second, _ = BulkItem.objects.order_by("pk")
+    BulkItem.objects.filter(pk__in=[first.pk, second.pk]).update(
+        outcome="refused", why="It has finished.", done_at=timezone.now()
+    )
+    page = operator.get(f"/bulk/actions/{bulk_action.pk}/?after={first.pk}").content.decode()
+    [polled] = re.findall(r'id="progress" hx-get="([^"]+)"', page)
+    part = operator.get(unescape(polled), headers={"HX-Request": "true"}).content.decode()
+    for text in (page, part):
+        assert str(second.session_id) in text
+        assert str(first.session_id) not in text

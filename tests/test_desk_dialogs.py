@@ -7,6 +7,7 @@ from html import unescape
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import timezone
 
@@ -713,8 +714,11 @@ def test_money_that_a_person_changed_is_shown_as_money_everywhere(operator):
 def test_a_note_of_staff_is_no_last_message(operator):
     session = changed_by_a_person()
     text = operator.get(address(session, "fork")).content.decode()
-    [query] = re.findall(r'href="(\?checkpoint=\d+&amp;replace=\d+)"[^>]*>\s*<b>The last message', text)
-    form = operator.get(address(session, "fork") + query.replace("&amp;", "&")).content.decode()
+    here = address(session, "fork")
+    [query] = re.findall(
+        rf'href="{here}(\?checkpoint=\d+&amp;replace=\d+)"[^>]*>\s*<b>The last message', text
+    )
+    form = operator.get(here + query.replace("&amp;", "&")).content.decode()
     assert "Is my windscreen covered by POL-7?</textarea>" in form
     assert "A person changed" not in form
 
@@ -757,3 +761,52 @@ def test_the_failures_of_an_agent_that_cannot_run_are_not_tried_again_together(o
     assert re.search(
         r'aria-disabled="true" title="Its agent cannot be built: ImportError[^>]*>\s*Try all 2 again', text
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("action, field", [("resume", "reason"), ("note", "text")])
+def test_a_line_end_counts_as_one_character_as_it_does_in_the_browser(operator, action, field):
+    session = builders.paused()
+    where = address(session, action)
+    text = "\n".join(["a" * 1_980] + ["b"] * 10)
+    assert len(text) == 2_000
+    form = operator.get(where).content.decode()
+    sent = dict(re.findall(r'<input type="hidden" name="([\w-]+)"[^>]* value="([^"]*)"', form))
+    sent |= {field: text.replace("\n", "\r\n")}
+    answer = operator.post(where, sent)
+    assert answer.status_code == 302, answer.content.decode()
+    assert Event.objects.latest("pk").reason == text
+
+
+@pytest.mark.slow
+def test_a_session_is_assigned_only_to_people_who_can_see_it(operator):
+    builders.user(None, "without-role")
+    builders.user("viewer", "vera")
+    closed = builders.user("viewer", "closed")
+    closed.is_active = False
+    closed.save()
+    User.objects.create_superuser("root")
+    session = builders.paused()
+    form = operator.get(address(session, "assign")).content.decode()
+    offered = re.findall(r'<option value="([^"]+)"', form)
+    assert offered == ["anna", "root", "vera"]
+    fields = {"version": session.version, "assignee": "without-role"}
+    answer = operator.post(address(session, "assign"), fields)
+    assert answer.status_code == 400
+    assert "without-role cannot see sessions" in answer.content.decode()
+
+
+@pytest.mark.slow
+def test_calls_in_doubt_are_decided_with_a_resume_only_by_who_may_do_both(client):
+    session = builders.in_doubt()
+    user = builders.user(None, "dora")
+    user.user_permissions.set(Permission.objects.filter(codename__in=["view_session", "decide_call"]))
+    client.force_login(User.objects.get(pk=user.pk))
+    assert Permission.objects.filter(codename="decide_call").exists()
+    session = Session.objects.get(pk=session.pk)
+    page = client.get(f"/sessions/{session.pk}/").content.decode()
+    lacking = "Resuming needs the permission"
+    assert f'href="{address(session, "resume")}"' not in page
+    answer = client.get(address(session, "resume"))
+    assert lacking in unescape(answer.content.decode())
+    assert "Decide" not in re.findall(r"<button[^>]*>([^<]*)</button>", answer.content.decode())

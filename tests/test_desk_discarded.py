@@ -11,7 +11,7 @@ from sessions_app import actions
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.session import discarded, timeline
 from sessions_app.desk.pages.session.timeline_items import DiscardedItem
-from sessions_app.models import Checkpoint, Event, Session, ToolCall
+from sessions_app.models import Checkpoint, Event, ModelCall, Session, ToolCall
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -304,3 +304,72 @@ def test_discarded_steps_offer_the_same_in_place_as_on_a_page_of_their_own(anna,
     may = role != "viewer"
     assert ("/undo/" in text, "/rewind/" in text, "/fork/" in text) == (may, may, may)
     assert ("arguments:" in text) == (role == "supervisor")
+
+
+@pytest.fixture
+def long_branch(anna) -> Session:
+    """Forty steps, each with a letter of its own, that were rewound to the first."""
+    history = builders.looked_up()
+    start = Checkpoint.objects.visible_on(history.branch).earliest("position")
+    for number in range(40):
+        step(history, "send_letter", text=f"letter {number};")
+    rewind(history, anna, start, "Begin again")
+    return history.session
+
+
+def letters_of(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"letter (\d+);", text)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("headers", [{}, {"HX-Request": "true"}])
+def test_each_step_of_a_long_discarded_branch_can_be_read(desk, long_branch, headers):
+    found: list[int] = []
+    ids: list[str] = []
+    address = f"/sessions/{long_branch.pk}/branches/1/"
+    while address:
+        text = desk.get(address, headers=headers).content.decode()
+        shown = [number for number in letters_of(text) if number not in found]
+        assert shown == sorted(shown)
+        found += dict.fromkeys(shown)
+        ids += re.findall(r' id="(k[\d-]+)"', text)
+        links = re.findall(r'href="([^"]+)"[^>]*>Later steps<', text)
+        address = unescape(links[0]) if links else ""
+    assert found == list(range(40))
+    assert len(ids) == len(set(ids)) >= 41
+
+
+@pytest.mark.slow
+def test_the_pages_of_a_discarded_branch_lead_back_to_its_first_steps(desk, long_branch):
+    here = f"/sessions/{long_branch.pk}/branches/1/"
+    first = desk.get(here).content.decode()
+    assert "Earlier steps" not in first
+    [later] = re.findall(r'href="([^"]+)"[^>]*>Later steps<', first)
+    [earlier] = re.findall(r'href="([^"]+)"[^>]*>Earlier steps<', desk.get(unescape(later)).content.decode())
+    assert letters_of(desk.get(unescape(earlier)).content.decode()) == letters_of(first)
+
+
+@pytest.mark.slow
+def test_links_into_discarded_history_lead_to_a_page_that_has_what_they_name(desk, long_branch):
+    tab = f"/sessions/{long_branch.pk}/checkpoints/"
+    links = re.findall(r'href="(/sessions/[^"]+/branches/1/[^"]*)#(k\d+)"', desk.get(tab).content.decode())
+    call = ToolCall.objects.filter(tool="send_letter").latest("position")
+    model_call = ModelCall.objects.latest("position")
+    for page in (f"calls/{call.pk}/", f"model-calls/{model_call.pk}/"):
+        text = desk.get(f"/sessions/{long_branch.pk}/{page}").content.decode()
+        found = re.findall(r'href="(/sessions/[^"]+/branches/1/[^"]*)#([a-z]\d+)"', text)
+        assert found, page
+        links += found
+    assert len(links) > 40
+    newest = Checkpoint.objects.filter(branch__number=1).latest("position")
+    for address, anchor in links:
+        if anchor != f"k{newest.position}":  # behind the last step: no other began there
+            assert f'id="{anchor}"' in desk.get(unescape(address)).content.decode(), (address, anchor)
+
+
+def test_a_long_discarded_branch_costs_the_same_queries_on_each_page(
+    desk, long_branch, django_assert_max_num_queries
+):
+    for query in ("", "?from=90", "?at=150", "?from=0", "?at=999999"):
+        with django_assert_max_num_queries(26):
+            assert desk.get(f"/sessions/{long_branch.pk}/branches/1/{query}").status_code == 200

@@ -18,7 +18,7 @@ def test_the_fork_page_offers_to_say_the_last_message_differently(operator):
     address = f"/sessions/{session.pk}/fork/"
     text = operator.get(address).content.decode()
     query = re.search(
-        r'href="(\?checkpoint=\d+&amp;replace=\d+)"[^>]*>\s*<b>The last message, reworded', text
+        rf'href="{address}(\?checkpoint=\d+&amp;replace=\d+)"[^>]*>\s*<b>The last message, reworded', text
     )
     assert query
     dialog = operator.get(address + query[1].replace("&amp;", "&")).content.decode()

@@ -2,8 +2,10 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from html import unescape
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models import Q
 from django.test import Client
@@ -11,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.utils.formats import date_format
 
+from sessions_app import actions
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.workers import no_worker_for_due_sessions
@@ -771,3 +774,27 @@ def test_a_filter_by_phase_finds_the_sessions_that_are_in_it_whatever_their_stat
     where = SessionFilter({"phase": phase, "status": status}, user=user).where()
     expected = {row.pk for row in Session.objects.all() if row.phase == phase and status in ("", row.status)}
     assert set(Session.objects.filter(where).values_list("pk", flat=True)) == expected
+
+
+@pytest.mark.slow
+def test_a_later_page_whose_sessions_are_gone_does_not_say_that_there_are_none(desk):
+    sessions = [builders.paused(title=f"Session {number}") for number in range(51)]
+    first = desk.get("/?queue=paused").content.decode()
+    [following] = re.findall(r'href="([^"]+)"\s+rel="next"', first)
+    [left] = [session for session in sessions if str(session.pk) not in first]
+    actions.cancel(actor=builders.SYSTEM, session_id=left.pk, reason="Gone")
+    page = desk.get(unescape(following)).content.decode()
+    assert "Nothing is left on this page." in page
+    assert '<a href="/?queue=paused">First page</a>' in page
+    assert "No session" not in page
+
+
+@pytest.mark.slow
+def test_the_number_of_ones_own_sessions_is_that_of_the_list_to_which_the_chip_leads(desk):
+    anna = User.objects.get(username="anna")
+    for key in ("claims", "claims", "billing"):
+        builders.agent(key)
+        builders.paused(agent_key=key, assignee=anna)
+    for query, number in {"": "3", "&assignee=me": "3", "&agent=claims": None}.items():
+        text = " ".join(re.sub(r"<[^>]+>", " ", desk.get(f"/?queue=paused{query}").content.decode()).split())
+        assert re.findall(r"Mine(?: (\d+))?", text) == [number or ""], query

@@ -736,3 +736,37 @@ def test_a_reply_that_is_being_written_is_no_news_for_a_tab_that_does_not_show_i
     partial_replies.write(session.pk, Written("1.2.3", session.epoch, calls, "It is"))
     with django_assert_num_queries(1):
         assert ask(desk, top_of(page)).status_code == 204
+
+
+@pytest.mark.slow
+def test_idle_time_that_is_hidden_stays_hidden_while_the_page_is_live(desk):
+    history = builders.looked_up(created_at=timezone.now() - timedelta(hours=5))
+    history.now += timedelta(hours=2)
+    history.user("And my mirror?")
+    history.lookup()
+    start = Checkpoint.objects.filter(branch__session=history.session).order_by("position")[1]
+    session = history.rest("paused")
+    page = desk.get(f"/sessions/{session.pk}/?gaps=hide").content.decode()
+    assert "idle 2 h</li>" not in page
+    poll = poll_of(page)
+    actions.rewind(
+        actor=builders.SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="again", run=True
+    )
+    moved = ask(desk, poll).content.decode()
+    assert re.search(r'<ol class="timeline nogaps" id="timeline">', moved)
+    assert "gaps=hide" in poll_of(moved)
+
+
+@pytest.mark.slow
+def test_earlier_messages_are_asked_for_without_what_the_page_polls_with(desk):
+    history = builders.looked_up()
+    for number in range(210):
+        history.user(f"Question {number}?")
+    session = history.rest("running")
+    page = desk.get(f"/sessions/{session.pk}/conversation/").content.decode()
+    [polled] = re.findall(r'id="talk"\s+hx-get="([^"]+)"', page)
+    history.reply("Yes.")
+    for text in (page, ask(desk, html.unescape(polled)).content.decode()):
+        [link] = re.findall(r'href="([^"]+)">Earlier messages<', text)
+        assert re.fullmatch(rf"/sessions/{session.pk}/conversation/\?before=\d+", link)
+        assert desk.get(link).status_code == 200

@@ -91,7 +91,7 @@ def test_discarded_steps_are_found_and_linked_to(desk):
     start = Checkpoint.objects.filter(branch=session.branch).earliest("position")
     actions.rewind(actor=builders.SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="again")
     text = page(desk, "/", q="roof", queue="all")
-    assert f'href="/sessions/{session.pk}/branches/1/#c' in text
+    assert re.search(rf'href="/sessions/{session.pk}/branches/1/\?at=(\d+)(&amp;queue=all)?#c\1"', text)
     assert "in discarded history" in text
 
 
@@ -144,7 +144,7 @@ def test_a_search_is_as_cheap_for_many_sessions_as_for_few(desk, django_assert_n
     for sessions in (2, 30):
         for number in range(sessions):
             letters(f"The roof of house {number}")
-        with django_assert_num_queries(18):
+        with django_assert_num_queries(17):
             desk.get("/", {"q": "roof"})
     session = Session.objects.first()
     assert session is not None

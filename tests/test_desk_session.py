@@ -920,3 +920,42 @@ def test_what_was_done_on_the_command_line_is_told_with_who_did_it(desk):
     robin = Actor.command_line("robin")
     actions.pause(actor=robin, session_id=session.pk, reason="lunch")
     assert f"<b>{robin.name}</b> paused it" in " ".join(page_of(session, desk).split())
+
+
+@pytest.mark.slow
+def test_the_raw_json_of_earlier_steps_is_of_the_steps_that_are_shown(desk):
+    history = builders.asked()
+    for number in range(102):
+        history.lookup(f"POL-{number}")
+    here = f"/sessions/{history.session.pk}/json/"
+    [earlier] = re.findall(r'href="([^"]+)">Earlier steps<', desk.get(here).content.decode())
+    page = desk.get(here + html.unescape(earlier)).content.decode()
+    [raw] = re.findall(r'href="([^"]+)">Raw JSON<', page)
+    positions = [each["position"] for each in desk.get(here + html.unescape(raw)).json()["checkpoints"]]
+    shown = re.search(r'<pre class="whole">(.*?)</pre>', page, re.DOTALL)
+    assert shown is not None
+    assert positions == [each["position"] for each in json.loads(html.unescape(shown[1]))["checkpoints"]]
+
+
+@pytest.mark.slow
+def test_two_checkpoints_are_compared_only_where_there_are_two(desk):
+    first = desk.get(f"/sessions/{builders.asked().rest('running').pk}/checkpoints/").content.decode()
+    assert "Compare A with B" not in first
+    assert 'type="radio"' not in first
+    second = desk.get(f"/sessions/{builders.looked_up().rest('running').pk}/checkpoints/").content.decode()
+    assert "Compare A with B" in second
+    assert len(re.findall(r'<input\s+type="radio"[^>]*required[^>]*checked', second)) == 2
+
+
+@pytest.mark.slow
+def test_links_within_a_session_keep_the_queue_from_which_it_was_opened(desk):
+    """All that lead to a page of the session or to a dialog on it."""
+    session = builders.rewound(status="paused")
+    call = ToolCall.objects.filter(branch__session=session).latest("position")
+    for page in ("", "conversation/", "state/", "checkpoints/", "audit/", "branches/1/", f"calls/{call.pk}/"):
+        text = desk.get(f"/sessions/{session.pk}/{page}?queue=paused").content.decode()
+        main = text.partition("<main")[2]
+        for link in re.findall(rf'href="(/sessions/{session.pk}/[^"]*)"', main):
+            path, _, query = link.partition("#")[0].partition("?")
+            if "/compare" not in path:
+                assert "queue=paused" in query, (page, link)

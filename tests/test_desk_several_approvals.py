@@ -1,6 +1,7 @@
 """Several like approvals decided at once: one decision wins for each, and the page says what became of each."""
 
 import re
+from html import unescape
 
 import pytest
 from django.utils import timezone
@@ -151,3 +152,33 @@ def test_it_needs_a_login_the_permission_and_the_right_method(client, three):
     assert "Deciding an approval needs the operator or supervisor role." in answer.content.decode()
     assert client.get(ADDRESS).status_code == 405
     assert decisions() == ["", "", ""]
+
+
+@pytest.mark.slow
+def test_what_was_ticked_and_edited_on_a_later_page_of_a_filtered_list_is_there_after_a_refusal(operator):
+    for number in range(14):
+        builders.waiting_for_approval(title=f"Refund {number}")
+    first = operator.get("/inbox/?kind=approval&tool=issue_refund&assignee=nobody").content.decode()
+    [following] = re.findall(r'href="([^"]+)" rel="next"', first)
+    second = operator.get(unescape(following)).content.decode()
+    [action] = re.findall(r'<form id="batch"[^>]* action="([^"]+)"', second)
+    calls = [unescape(value) for value in re.findall(r'name="call"\s+form="batch"\s+value="([^"]+)"', second)]
+    assert 0 < len(calls) < 14
+    [amount] = re.findall(rf'name="(c{calls[0].partition(":")[0]}-arg-amount|[^"]*amount)"', second)[:1]
+    sent = {"call": calls, "decision": "reject", "tool": "issue_refund", amount: "17.25"}
+    answer = operator.post(unescape(action), sent)
+    assert answer.status_code == 400
+    text = answer.content.decode()
+    for call in calls:
+        assert re.search(rf'value="{re.escape(call)}"[^>]*\schecked', text), call
+    assert 'value="17.25"' in text
+    for link in re.findall(r'href="(/inbox/\?[^"]*)"', text):
+        if "Mine" not in link and "tool=" in link:
+            assert "assignee=" in link
+
+
+def test_after_deciding_several_the_inbox_is_filtered_as_it_was(operator, three):
+    query = "kind=approval&tool=issue_refund&assignee=nobody"
+    answer = operator.post(f"{ADDRESS}?{query}&after=x", ticks(three[:1], text="Known"))
+    assert answer.status_code == 302
+    assert answer["Location"] == f"/inbox/?{query}#inbox-heading"

@@ -850,3 +850,28 @@ def test_a_session_whose_call_still_runs_is_not_said_to_have_stopped(
         f"/sessions/{waiting.pk}/{action}/", {"version": waiting.version, "reason": "lunch"}, follow=True
     ).content.decode()
     assert told not in page
+
+
+@pytest.mark.slow
+def test_beside_the_chip_of_ones_own_sessions_the_other_filters_stay_shown_and_can_be_taken_off(desk):
+    anna = User.objects.get(username="anna")
+    for number, customer in enumerate(("Ada", "Ada", "Bo")):
+        builders.waiting_for_approval(title=f"S{number}", customer=customer, assignee=anna)
+    page = desk.get("/inbox/?customer=ada&assignee=me").content.decode()
+    assert 'Mine <span class="num">2</span> ✕' in page
+    [address] = re.findall(r'<a href="([^"]+)" aria-current="true">\s*customer ada ✕', page)
+    assert titles(desk, html.unescape(address).partition("?")[2]) == titles(desk, "assignee=me")
+    assert len(titles(desk, "assignee=me")) == 3
+    # One's own sessions alone are no other filter.
+    assert "✕" not in desk.get("/inbox/?assignee=me").content.decode().replace("</span> ✕", "")
+
+
+@pytest.mark.slow
+def test_a_later_page_whose_lines_are_gone_does_not_say_that_nothing_waits(desk):
+    sessions = [builders.waiting_for_approval(created_at=minutes_ago(60 - n)) for n in range(11)]
+    [following] = re.findall(r'href="([^"]+)" rel="next"', desk.get("/inbox/").content.decode())
+    actions.cancel(actor=builders.SYSTEM, session_id=sessions[-1].pk, reason="Gone")
+    text = text_of(desk, html.unescape(following))
+    assert "Nothing is left on this page." in text
+    assert "Nothing needs attention." not in text
+    assert "First page" in text

@@ -11,11 +11,19 @@ from typing import Self
 from django.apps import apps
 from django.contrib.auth.management import create_permissions
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group, Permission, User
+from django.db.models import QuerySet
 
 from agentstate.articles import an
 from sessions_app.models import Role, StaffPermission
 
 ROLES = tuple(Role)
+
+
+def people_who_may(permission: StaffPermission) -> QuerySet[User]:
+    """The accounts that are open and have the permission."""
+    return User.objects.with_perm(
+        f"sessions_app.{permission.value}", backend="django.contrib.auth.backends.ModelBackend"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.core.exceptions import BadRequest
+from django.core.validators import MaxLengthValidator
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -20,7 +21,7 @@ from sessions_app.access.action import Action
 from sessions_app.access.errors import ActionError, Locked
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.access.typed import REASON_CHARACTERS, cut
+from sessions_app.access.typed import REASON_CHARACTERS, cut, with_plain_line_ends
 from sessions_app.action_list import (
     ACTIONS,
     ANSWER_STEP,
@@ -144,6 +145,8 @@ class WaitingForFilter(admin.SimpleListFilter):
         return queryset.filter(status=Status.WAITING, waiting_for=waiting_for) if waiting_for else queryset
 
 
+# Django takes no form with more fields than a hundred above this.
+MOST_AT_ONCE = 900
 # What has no button at the top of a session's page.
 _REPAIRS = {
     RELEASE: "release it from its worker",
@@ -153,7 +156,13 @@ _REPAIRS = {
 
 
 class ReasonForm(forms.Form):
-    reason = forms.CharField(max_length=REASON_CHARACTERS, widget=forms.Textarea(attrs={"rows": 3}))
+    reason = forms.CharField(widget=forms.Textarea(attrs={"rows": 3, "maxlength": REASON_CHARACTERS}))
+
+    def clean_reason(self) -> str:
+        """Browsers count a line end as one character, and send two."""
+        reason = with_plain_line_ends(self.cleaned_data["reason"])
+        MaxLengthValidator(REASON_CHARACTERS)(reason)
+        return reason
 
 
 @admin.register(Session)
@@ -272,6 +281,14 @@ class SessionAdmin(ReadOnly):
 
         What is locked is asked for again, with the reason that was typed.
         """
+        if sessions.count() > MOST_AT_ONCE:
+            self.message_user(
+                request,
+                f"{title}: at most {MOST_AT_ONCE} sessions can be selected here, so none was changed. The list of "
+                "sessions on the desk has bulk actions for any number.",
+                messages.ERROR,
+            )
+            return None
         form = ReasonForm(request.POST if "reason" in request.POST else None)
         if not form.is_valid():
             return self._reason_page(request, sessions, title, form)

@@ -466,7 +466,8 @@
   function move(by) {
     const all = rows();
     if (!all.length) return;
-    const now = all.findIndex((row) => row.contains(document.activeElement));
+    // An approval within a step is a row of its own, behind the step.
+    const now = all.findLastIndex((row) => row.contains(document.activeElement));
     const next = all[Math.max(0, Math.min(all.length - 1, now < 0 ? (by > 0 ? 0 : all.length - 1) : now + by))];
     if (!next.matches("a, button")) next.tabIndex = -1;
     next.focus();

@@ -11,7 +11,7 @@ from django import forms
 from sessions_app import actions
 from sessions_app.access.action import Action
 from sessions_app.access.typed import REASON_CHARACTERS
-from sessions_app.desk.forms.fields import Key
+from sessions_app.desk.forms.fields import Key, LongText
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import Session
 
@@ -99,7 +99,7 @@ def optional_reason() -> forms.CharField:
 class ReasonForm(ActionForm):
     """For an action that asks for nothing but a reason, and as the base of those that ask for more."""
 
-    reason = forms.CharField(
+    reason = LongText(
         max_length=REASON_CHARACTERS,
         widget=forms.Textarea(attrs={"rows": 2}),
         help_text="Kept in the audit trail.",

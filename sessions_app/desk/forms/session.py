@@ -6,12 +6,12 @@ An action that asks for nothing but a reason needs no form of its own: `form_of`
 from typing import Any
 
 from django import forms
-from django.contrib.auth.models import User
 from django.http import Http404
 
 from sessions_app import actions
 from sessions_app.access.action import Action
 from sessions_app.access.availability import agent_cannot_run
+from sessions_app.access.roles import people_who_may
 from sessions_app.access.typed import REASON_CHARACTERS, whole_number
 from sessions_app.action_list import (
     ASSIGN,
@@ -41,7 +41,7 @@ from sessions_app.desk.pages.advice import TRY_AGAIN
 from sessions_app.desk.pages.causes import advice_for
 from sessions_app.desk.pages.session import checkpoints, consequences
 from sessions_app.desk.pages.summary import summary
-from sessions_app.models import STOPPED, CallStatus, Checkpoint, Session, ToolCall
+from sessions_app.models import STOPPED, CallStatus, Checkpoint, Session, StaffPermission, ToolCall
 
 # The fields of one outcome.
 _OUTCOME = ("decision", "text", "message")
@@ -91,6 +91,10 @@ class ResumeForm(ContinuingForm, ReasonForm):
     @property
     def required_action(self) -> Action:
         return DECIDE if self.decides else RESUME
+
+    def why_not(self, details: dict[str, Any]) -> str:
+        lacking = RESUME.lacking(self.context.actor) if self.decides else ""
+        return super().why_not(details) or lacking
 
     def read_details(self) -> dict[str, Any]:
         advice = advice_for(self.context.session)
@@ -150,7 +154,7 @@ class OnceForm(ActionForm):
 
 
 class NoteForm(OnceForm):
-    text = forms.CharField(
+    text = LongText(
         label="Note",
         max_length=REASON_CHARACTERS,
         widget=forms.Textarea(attrs={"rows": 3}),
@@ -279,10 +283,13 @@ class MessageForm(OnceForm):
 
 class AssignForm(ActionForm):
     assignee = forms.ModelChoiceField(
-        User.objects.filter(is_active=True).order_by("username"),
+        people_who_may(StaffPermission.VIEW).order_by("username"),
         required=False,
         to_field_name="username",
         empty_label="nobody",
+        error_messages={
+            "invalid_choice": "%(value)s cannot see sessions, or has no account, so none can be assigned to them."
+        },
     )
 
     def perform(self, **arguments: Any) -> Session:

@@ -34,7 +34,7 @@ class FoundLine:
         page = (
             address("session", session, at=hit.position, queue=queue)
             if hit.visible
-            else address("discarded", session, hit.branch)
+            else address("discarded", session, hit.branch, at=hit.position, queue=queue)
         )
         return cls(
             address=f"{page}#{hit.anchor}",

@@ -57,22 +57,28 @@ def approvals_moved(request: Request) -> HttpResponse:
 @staff_page
 @require_POST
 def decide_batch(request: Request) -> HttpResponse:
-    """Approve or reject the calls that are ticked, all of one tool, and show the outcome of each."""
+    """Approve or reject the calls that are ticked, all of one tool, and show the outcome of each.
+
+    The query is that of the inbox on which they were ticked: where something is refused, that page is shown again.
+    """
     context = page_context(request)
     form = BatchForm(request.POST)
     # The page's own field: no tool has a NUL character in its name, and in an address the middleware refuses one.
     tool = request.POST.get("tool", "").replace("\x00", "")
-    query = QueryDict(mutable=True)
-    query.update({"kind": APPROVAL, "tool": tool})
+    query = request.GET.copy()
+    query["kind"], query["tool"] = APPROVAL, tool
+    after = query.get("after", "")
+    after = after if inbox_cursor.read_cursor(after) is not None else ""
     if context.why_not.of(APPROVE):
-        return _render(request, context, query, form=form, status=403)
+        return _render(request, context, query, after=after, form=form, status=403)
     if not form.is_valid():
-        return _render(request, context, query, form=form, status=400)
+        return _render(request, context, query, after=after, form=form, status=400)
     outcomes = form.run(context)
+    back = inbox_pages.address_of_inbox(_without(request.GET, *PAGING).urlencode())
     if all(outcome.done for outcome in outcomes):
         toasts.tell_of_batch(request, form.done, outcomes)
-        return redirect(inbox_pages.address_of_inbox())
-    values = {"outcomes": outcomes, "done": form.done, "tool": tool}
+        return redirect(back)
+    values = {"outcomes": outcomes, "done": form.done, "back": back}
     return render_page(request, "inbox/batch_outcome.html", values, status=409)
 
 
@@ -100,6 +106,8 @@ def _render(
     kept = _without(query, *PAGING)
     filters = _without(kept, "kind", "tool", "order")
     sessions_query = _of_sessions(filters, session_filter)
+    filtered = describe_query(filters.urlencode(), context.mask)
+    mine = query.get("assignee") == "me"
     poll = kept.copy()
     poll.update({"after": after, "seen": page.mark} if after else {"seen": page.mark})
     values = {
@@ -113,7 +121,9 @@ def _render(
         "why_not": context.why_not,
         "back": f"inbox?{kept.urlencode()}" if kept else "inbox",
         "poll": f"{address('inbox')}?{poll.urlencode()}",
-        "filtered": describe_query(filters.urlencode(), context.mask),
+        "filtered": filtered,
+        # Beside the chip of one's own sessions.
+        "others": [(name, value) for name, value in filtered if not mine or name != "assignee"],
         "sessions_query": sessions_query,
         # Of one status or phase those with a cause may be in another phase than the failed ones: some wait.
         "finds_failed": not {"status", "phase"} & {*sessions_query},
@@ -121,7 +131,7 @@ def _render(
         "batch": form,
         # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
         "offers_batch": in_batch and (form is not None or page.has_ticks),
-        "mine": query.get("assignee") == "me",
+        "mine": mine,
         "number_of_mine": _number_of_mine(request, context, listing, session_filter, condition, tool),
     }
     if wants_part(request):

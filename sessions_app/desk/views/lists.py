@@ -83,7 +83,9 @@ def sessions_page(request: Request) -> HttpResponse:
     for name in PAGING:
         filtered.pop(name, None)
     filtered["queue"] = key
-    mine = queue_numbers.count_of_own(key, request.user, now)
+    others = {name for name, value in session_filter.cleaned_data.items() if value} - {"assignee"}
+    # The number is that of the whole queue.
+    mine = None if others else queue_numbers.count_of_own(key, request.user, now)
     values |= chips_of(request, context, filtered) | {"mine": mine}
     return render_page(request, "desk/sessions.html", values)
 

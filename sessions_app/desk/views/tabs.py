@@ -38,6 +38,7 @@ from sessions_app.desk.pages.session import (
 )
 from sessions_app.desk.pages.session.calls import CallItem
 from sessions_app.desk.pages.session.partial_reply import partial_reply
+from sessions_app.desk.pages.session.places import page_of
 from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
 from sessions_app.desk.views.session import session_frame, session_values, unread
 from sessions_app.finding import hits
@@ -147,11 +148,14 @@ def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
     context = session_context(request, session_id)
     before = number(request, "before")
     branches = discarded.discarded_branches(context)
+    page = checkpoints.read_page(context, before=before)
+    of_branches = checkpoints.read_discarded(context) if branches and before is None else []
     values = {
         "tab": "checkpoints",
-        "page": checkpoints.read_page(context, before=before),
+        "page": page,
         "discarded": branches,
-        "discarded_checkpoints": checkpoints.read_discarded(context) if branches and before is None else [],
+        "discarded_checkpoints": of_branches,
+        "compares": len(page.checkpoints) + len(of_branches) > 1,
     }
     return render_page(request, "session/checkpoints.html", session_frame(request, context) | values)
 
@@ -228,6 +232,7 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
         session_frame(request, context)
         | {
             "call": item,
+            "place": page_of(context, row.branch, row.position),
             "arguments": values.readable_arguments(item.ran),
             "state_types": stand_ins(item.row.state),
             "has_changed_text": row.lossy

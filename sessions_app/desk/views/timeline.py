@@ -13,6 +13,7 @@ from sessions_app.desk.pages.session import (
     diagnosis,
     diagram,
     discarded,
+    discarded_steps,
     repairs,
     time_strip,
     timeline,
@@ -30,6 +31,9 @@ from sessions_app.models import Branch, Checkpoint, Status
 
 # The time strip and the diagnosis look back over many steps: while a session runs, a page keeps them for so long.
 KEEP_SECONDS = 10
+
+
+_HIDE = "hide"
 
 
 @staff_page
@@ -50,7 +54,7 @@ def timeline_tab(request: Request, session_id: UUID) -> HttpResponse:
         "tab": "timeline",
         "page": page,
         "only": only,
-        "gaps": request.GET.get("gaps") != "hide",
+        "gaps": _shows_gaps(request),
         "live": _sentinel(request, context, page, around) if is_live else None,
         "partial": partial_reply(context),
     }
@@ -69,7 +73,7 @@ def earlier_steps(request: Request, session_id: UUID) -> HttpResponse:
         "session": context.session,
         "page": timeline.read_page(context, before=number(request, "before"), only=only),
         "only": only,
-        "gaps": True,
+        "gaps": _shows_gaps(request),
         "queue": context.queue,
         "why_not": context.why_not,
         "repair_from": repairs.newest_checkpoint_position(context.branch),
@@ -83,25 +87,31 @@ def earlier_steps(request: Request, session_id: UUID) -> HttpResponse:
 @staff_page
 @require_GET
 def discarded_branch(request: Request, session_id: UUID, branch_number: int) -> HttpResponse:
-    """The discarded steps of a branch, dimmed: in place with htmx, else as a page."""
+    """The discarded steps of a branch, dimmed: in place with htmx, else as a page.
+
+    The first of them, with ``from`` those from a position on, or with ``at`` those around one.
+    """
     context = session_context(request, session_id)
     item = discarded.find(context, branch_number)
     if item is None:
         raise Http404("No steps of that branch were discarded.")
     branch = Branch.objects.get(session=context.session, number=branch_number)
     in_place = wants_part(request)
+    first, at = number(request, "from"), number(request, "at")
+    if at is not None:
+        first = discarded_steps.first_of_page_around(branch, item, at)
     values = {
         "session": context.session,
         "discarded": item,
-        "items": timeline.read_discarded(
-            context, branch, item.begins_at, beside=item.left_at if in_place else 0
-        ),
+        "page": discarded_steps.read_page(context, branch, item, first=first or 0, in_place=in_place),
+        "in_place": in_place,
         "is_discarded": True,
         "why_not": context.why_not,
         "queue": context.queue,
     }
     if in_place:
-        return render_page(request, "session/discarded.html#steps", values)
+        part = "branch" if first is None else "later"
+        return render_page(request, f"session/discarded.html#{part}", values)
     return render_page(request, "session/discarded.html", session_frame(request, context) | values)
 
 
@@ -151,7 +161,7 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
         # How long nothing happened does not change.
         "old": [item for item in below if item.position <= shown and item.kind != "gap" and not moved],
         "new": [item for item in below if item.position > shown or moved],
-        "gaps": True,
+        "gaps": _shows_gaps(request),
         "kept_steps": set() if moved else kept_steps(context, page.items, request.GET.getlist("mark")),
         "keeps_times": kept is not None,
         "live": _sentinel(request, context, page, around, shown, kept=kept),
@@ -161,6 +171,11 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
     if moved:
         response["HX-Retarget"], response["HX-Reswap"] = "#timeline", "outerHTML"
     return response
+
+
+def _shows_gaps(request: Request) -> bool:
+    """Whether the page shows how long nothing happened."""
+    return request.GET.get("gaps") != _HIDE
 
 
 def _kept(request: Request, context: SessionContext) -> int | None:
@@ -247,5 +262,6 @@ def _sentinel(
         "drawn": drawn,
         "beside": around["beside"].version,
         "unbegun": None if page.newest_has_begun else 1,
+        "gaps": None if _shows_gaps(request) else _HIDE,
     }
     return {**polled, "shows": shows, "mark": mark_of_newest(context, page.items)}

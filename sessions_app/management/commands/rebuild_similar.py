@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand
 from sessions_app.models import Session, Status
 from sessions_app.runtime import similar
 from sessions_app.runtime.agents import load_agents
+from sessions_app.wording import count
 
 
 class Command(BaseCommand):
@@ -24,4 +25,4 @@ class Command(BaseCommand):
         for pk in at_rest.order_by("pk").values_list("pk", flat=True).iterator():
             similar.compare(pk)
             number += 1
-        self.stdout.write(f"{number} sessions have been compared.")
+        self.stdout.write(f"{count(number, 'session')} compared.")

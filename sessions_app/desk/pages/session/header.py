@@ -166,7 +166,8 @@ def _in_doubt(session: Session, open_calls: list[ToolCall]) -> int:
 def _decide_and_resume(context: SessionContext, doubts: int) -> Button:
     """The button that decides all calls in doubt in one dialog. A single one is decided at its call, which resumes."""
     label = "Decide and resume" if doubts == 1 else f"Decide all {doubts} calls"
-    return Button(RESUME, label, context.why_not.of(DECIDE) or agent_cannot_run(context.session))
+    lacking = context.why_not.of(DECIDE) or RESUME.lacking(context.actor)
+    return Button(RESUME, label, lacking or agent_cannot_run(context.session))
 
 
 def _primary(

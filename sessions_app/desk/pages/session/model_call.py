@@ -15,6 +15,7 @@ from agentstate.names import AGENT_GENERATOR
 from agentstate.prices import price_of
 from sessions_app.access.availability import shows
 from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.session.places import page_of
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.history import restore
 from sessions_app.history.message_rows import fill_texts
@@ -49,6 +50,7 @@ class ShownTool:
 @dataclass(frozen=True, slots=True)
 class ModelCallPage:
     """
+    :param place: The address of the page on which its step stands.
     :param rebuilt: Whether the input could be rebuilt: that of a side call is nowhere on record.
     :param earlier: How many messages of the input come before those shown.
     :param options: How the model was called, as far as it is on record.
@@ -58,6 +60,7 @@ class ModelCallPage:
     """
 
     call: ModelCall
+    place: str
     rebuilt: bool
     checkpoint: Checkpoint | None
     earlier: int
@@ -95,6 +98,7 @@ def read_page(context: SessionContext, call_id: int) -> ModelCallPage | None:
     source = Session.objects.filter(pk=call.source).first() if call.source else None
     return ModelCallPage(
         call=masked,
+        place=page_of(context, call.branch, call.position),
         rebuilt=checkpoint is not None,
         checkpoint=checkpoint,
         earlier=max(0, len(given) - MOST_MESSAGES),

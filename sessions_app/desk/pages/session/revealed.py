@@ -14,11 +14,13 @@ from sessions_app.access.shown import in_one_line
 from sessions_app.access.typed import whole_number
 from sessions_app.desk.pages.session import checkpoints
 from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.session.places import page_of
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.history import from_state, restore
 from sessions_app.history.memory_entries import entries_about
 from sessions_app.history.message_rows import fill_texts
 from sessions_app.models import Approval, Event, Message, ModelCall, ToolCall
+from sessions_app.models.rows import BranchRow
 
 # Characters of a name in the audit trail.
 _NAME = 60
@@ -27,11 +29,11 @@ Row = TypeVar("Row", ToolCall, Message, ModelCall, Event)
 
 @dataclass(frozen=True, slots=True)
 class RevealedValue:
-    """``what`` it is, for the audit trail; and the position at which the timeline shows it, if any."""
+    """``what`` it is, for the audit trail; and the address of the page that shows the history around it, if any."""
 
     what: str
     value: ReadableValue
-    position: int | None = None
+    place: str = ""
 
 
 def find(context: SessionContext, kind: str, key: str) -> RevealedValue | None:
@@ -43,11 +45,13 @@ def find(context: SessionContext, kind: str, key: str) -> RevealedValue | None:
     stored = _KINDS[kind](context, key) if kind in _KINDS else None
     if stored is None or stored[1] in (None, ""):
         return None
-    what, value, position = stored
-    return RevealedValue(what, readable(value, as_stored=True), position)
+    what, value, row = stored
+    place = page_of(context, row.branch, row.position) if row is not None and row.branch is not None else ""
+    return RevealedValue(what, readable(value, as_stored=True), place)
 
 
-_StoredValue = tuple[str, Any, int | None]
+# What it is, the value, and the row of the history that it belongs to.
+_StoredValue = tuple[str, Any, BranchRow | Event | None]
 _Finder = Callable[[SessionContext, str], _StoredValue | None]
 
 
@@ -68,7 +72,7 @@ def _call(name: str, read: Callable[[ToolCall], Any]) -> _Finder:
     def find_call(context: SessionContext, key: str) -> _StoredValue | None:
         call = _at(ToolCall, context, key)
         what = f"of call {call.position} of {in_one_line(call.tool, _NAME)}" if call else ""
-        return (f"{name} {what}", read(call), call.position) if call else None
+        return (f"{name} {what}", read(call), call) if call else None
 
     return find_call
 
@@ -78,17 +82,17 @@ def _message(context: SessionContext, key: str) -> _StoredValue | None:
     if message is None:
         return None
     [message] = fill_texts(message.branch, [message])
-    return f"message {message.position}", message.text, message.position
+    return f"message {message.position}", message.text, message
 
 
 def _failure(context: SessionContext, key: str) -> _StoredValue | None:
     call = _at(ModelCall, context, key)
-    return (f"the error of model call {call.position}", call.error, call.position) if call else None
+    return (f"the error of model call {call.position}", call.error, call) if call else None
 
 
 def _reason(context: SessionContext, key: str) -> _StoredValue | None:
     event = _at(Event, context, key)
-    return (f"the reason at {event.position}", event.reason, event.position) if event else None
+    return (f"the reason at {event.position}", event.reason, event) if event else None
 
 
 def _unread(context: SessionContext, key: str) -> _StoredValue | None:
@@ -112,7 +116,7 @@ def _state(context: SessionContext, key: str) -> _StoredValue | None:
     if place is None or place >= len(values):
         return None
     name, value = values[place]
-    return f"the state value {in_one_line(name, _NAME)} at {checkpoint.position}", value, checkpoint.position
+    return f"the state value {in_one_line(name, _NAME)} at {checkpoint.position}", value, checkpoint
 
 
 def _entry(context: SessionContext, key: str) -> _StoredValue | None:
