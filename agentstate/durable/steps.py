@@ -40,10 +40,15 @@ class JournalThread:
                 await asyncio.wait([call])
             except asyncio.CancelledError as error:
                 cancelled = error
-        if cancelled is not None:
-            call.exception()  # of no interest any more
-            raise cancelled
-        return call.result()
+        try:
+            if cancelled is not None:
+                call.exception()  # of no interest any more
+                raise cancelled
+            return call.result()
+        finally:
+            # An exception refers to this frame: referred to from here it would stay, with all that the frames hold,
+            # until the garbage collector finds it.
+            del call, cancelled
 
     def close(self) -> None:
         if self._executor is not None:
@@ -51,15 +56,21 @@ class JournalThread:
 
 
 def complete(rule: Rule[Request, Answer, Result], answer: Callable[[Request], Answer]) -> Result:
-    """The rule's result. `answer` runs the user's code that the rule asks for."""
-    done, value = _advance(rule.send, None)
-    while not done:
-        try:
-            given = answer(value)
-        except BaseException as error:
-            done, value = _advance(rule.throw, error)
-        else:
-            done, value = _advance(rule.send, given)
+    """The rule's result. `answer` runs the user's code that the rule asks for.
+
+    The rule has ended when this does, also where it is interrupted: nothing that the rule holds stays held.
+    """
+    try:
+        done, value = _advance(rule.send, None)
+        while not done:
+            try:
+                given = answer(value)
+            except BaseException as error:
+                done, value = _advance(rule.throw, error)
+            else:
+                done, value = _advance(rule.send, given)
+    finally:
+        rule.close()
     result: Result = value
     return result
 
@@ -70,14 +81,21 @@ async def complete_async(
     thread: JournalThread,
 ) -> Result:
     """As `complete`: the rule advances in the thread, and `answer` is awaited here."""
-    done, value = await thread.run(_advance, rule.send, None)
-    while not done:
-        try:
-            given = await answer(value)
-        except BaseException as error:
-            done, value = await thread.run(_advance, rule.throw, error)
-        else:
-            done, value = await thread.run(_advance, rule.send, given)
+    try:
+        done, value = await thread.run(_advance, rule.send, None)
+        while not done:
+            try:
+                given = await answer(value)
+            except BaseException as error:
+                done, value = await thread.run(_advance, rule.throw, error)
+            else:
+                done, value = await thread.run(_advance, rule.send, given)
+    except GeneratorExit:  # the event loop has gone: nothing can be awaited any more
+        raise
+    except BaseException:
+        # A cancellation that arrived while the rule advanced has not reached the rule, which waits for an answer.
+        await thread.run(rule.close)
+        raise
     result: Result = value
     return result
 
