@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from agentstate.durable.records import CallRecord
-from agentstate.journals.store import Record, Store
+from agentstate.journals.store import Json, Record, Store
 from agentstate.names import CallState, Decision
 
 # No result is given: None is one.
@@ -26,7 +26,12 @@ def decision_record(
     """The record of the decision, for a journal that holds the store's lock.
 
     :raises LookupError: if no call of that id waits for such a decision, with what it waits for.
+    :raises NotStorable: for a result or arguments that cannot be stored.
     """
+    # Imports Haystack, which reading a journal does not need.
+    from agentstate.durable.state.encoding import clean_text
+
+    skip, message = clean_text(skip or ""), clean_text(message or "")
     options = {
         "approve": approve is not None,
         "arguments": arguments is not None,
@@ -48,15 +53,51 @@ def decision_record(
         elif skip:
             changes = {"status": CallState.SKIPPED, "error": skip}
         else:
-            changes = {"status": CallState.DONE, "result": result}
+            changes = {"status": CallState.DONE, "result": _as_of_a_run(result)}
     elif store.may_approve(call) and (
         given <= {"approve", "arguments", "message"} if runs else given in _REFUSALS
     ):
         decision = Decision.APPROVED if runs else Decision.REJECTED
-        changes = {"approval": {"decision": decision, "arguments": arguments, "message": message}}
+        plain = _plain(arguments) if arguments is not None else None
+        changes = {"approval": {"decision": decision, "arguments": plain, "message": message}}
     else:
         raise LookupError(_why_undecided(store, call))
     return {"op": "call", "call": call.position, "changes": changes}
+
+
+def _as_of_a_run(result: Any) -> Json:
+    """The result in the form in which a run stores what a tool has returned.
+
+    :raises NotStorable: for what a run would store as its text only. Whoever enters a result can give the text.
+    """
+    from agentstate.durable.state.encoding import encode, encode_result
+
+    encode(result, "the result")
+    return encode_result(result)[0]
+
+
+def _plain(arguments: Record) -> Record:
+    """The arguments as the tool is given them, which is as they are stored: as plain JSON, of which nothing is decoded.
+
+    :raises NotStorable: for a value that JSON does not have.
+    """
+    from agentstate.durable.state.encoding import NotStorable, clean_text, encode
+
+    def plain(value: Any, path: str) -> Json:
+        if isinstance(value, str):
+            return clean_text(str.__str__(value))
+        if value is None or isinstance(value, int | float):
+            return value
+        if isinstance(value, list | tuple):
+            return [plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+            return {clean_text(name): plain(item, f"{path}[{name!r}]") for name, item in value.items()}
+        raise NotStorable(
+            path, value, cure="Arguments are plain JSON: text, numbers, booleans, lists and dicts."
+        )
+
+    encode(arguments, "arguments")  # refuses what contains itself
+    return {name: plain(value, f"arguments[{name!r}]") for name, value in arguments.items()}
 
 
 def _why_undecided(store: Store, call: CallRecord) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 from agentstate.durable.breakpoints import Place
 from agentstate.durable.policy import EffectScope
@@ -26,7 +26,7 @@ from agentstate.durable.run_end import Finished, RunEnd
 from agentstate.journals import going_back
 from agentstate.journals.decisions import NOT_GIVEN, decision_record
 from agentstate.journals.ends import end_record, progress_from, progress_record
-from agentstate.journals.store import Fenced, Json, Record, Store, begin_epoch, say
+from agentstate.journals.store import Fenced, Record, Store, begin_epoch, say
 from agentstate.names import CallState, CheckpointKind, Need
 
 # What the record of a planned call holds.
@@ -128,7 +128,7 @@ class MemoryJournal:
 
     def decide(
         self, call_id: str, *, approve: bool | None = None, arguments: Record | None = None,
-        result: Json = NOT_GIVEN, again: bool = False, skip: str = "", message: str = "",
+        result: Any = NOT_GIVEN, again: bool = False, skip: str = "", message: str = "",
     ) -> None:  # fmt: skip
         """Decide about a call that waits, for approval, in doubt, or at a breakpoint.
 
@@ -137,6 +137,7 @@ class MemoryJournal:
         the model. For one at a breakpoint other `arguments`, or as for approval; undecided it runs as it is.
 
         :raises LookupError: if no call of that id waits for such a decision, with what it waits for.
+        :raises NotStorable: for a result, or arguments, that cannot be stored.
         """
         with self.store.lock:
             record = decision_record(

@@ -281,6 +281,7 @@ class DurableAgent:
         model. For one at a breakpoint: other `arguments`, with which it runs; or as for approval.
 
         :raises LookupError: if no call of that id waits for such a decision, with what it waits for.
+        :raises NotStorable: for a result, or arguments, that cannot be stored.
         :raises ValueError: for arguments that do not fit the tool.
         """
         check_outside(self.session_id, *self._names())
