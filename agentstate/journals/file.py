@@ -33,23 +33,45 @@ class FileStore(Store):
         self.path = path
         self._file = file
         self._lines = 0
+        # It stays so where the file may have another content than this store: part of a line, or a record more.
+        self._is_writing = False
         self._operations["format"] = partial(_check_format, path)
 
     def write(self, record: Record) -> None:
-        """:raises JournalUnavailable: if the file cannot be written; it is left without the record."""
+        """Write the record, or else leave the file without it, also where Ctrl+C interrupts this.
+
+        :raises JournalUnavailable: if the file cannot be written, or was left by an interruption in such a way that it
+            has to be opened again.
+        """
+        if self._is_writing:
+            raise JournalUnavailable(
+                f"A write to {self.path} was interrupted. Close this journal, and open the file again."
+            )
+        line = _line({**record, "line": self._lines + 1} if self._lines else record)
         end = self._file.seek(0, os.SEEK_END)
+        is_written = False
         try:
-            unwritten = memoryview(_line({**record, "line": self._lines + 1} if self._lines else record))
+            self._is_writing = True
+            unwritten = memoryview(line)
             while unwritten:
                 unwritten = unwritten[self._file.write(unwritten) :]
             os.fsync(self._file.fileno())
-        except OSError as error:
+            is_written = True
+            self._lines += 1
+            self._apply(record)
+        except BaseException as error:
             self.epoch += 1  # a run that still uses the file stops here: this record is missing
-            with suppress(OSError):
-                self._file.truncate(end)
-            raise JournalUnavailable(f"{self.path} cannot be written: {error}") from error
-        self._lines += 1
-        self._apply(record)
+            if not is_written:
+                self._remove_from(end)
+                if isinstance(error, OSError):
+                    raise JournalUnavailable(f"{self.path} cannot be written: {error}") from error
+            raise
+        self._is_writing = False
+
+    def _remove_from(self, end: int) -> None:
+        with suppress(OSError):
+            self._file.truncate(end)
+            self._is_writing = False
 
     def close(self) -> None:
         with self.lock:
