@@ -20,7 +20,7 @@ from agentstate.durable.registry import AsyncOnly, Registration, registry
 from agentstate.durable.steps import JournalThread, complete, complete_async
 from agentstate.journals.decisions import NOT_GIVEN
 from agentstate.library.given import check_registered_key, live_inputs
-from agentstate.library.nesting import check_outside, run_of
+from agentstate.library.nesting import check_outside, held, run_of
 from agentstate.library.outcomes import Outcome, PendingCall
 from agentstate.library.turn_rules import TurnRules
 from agentstate.library.unfinished import pending_calls
@@ -161,6 +161,7 @@ class DurableAgent:
             tool that it lacks, or if `key` stands for other messages.
         :raises NotStorable: for a value that cannot be stored.
         :raises AsyncOnly: for an agent that only `run_async` can run.
+        :raises SessionInUse: within a run of the session, or on an event loop while it is being run.
         """
         given = {"state": state, "generation_kwargs": generation_kwargs, "tools": tools}
         live = live_inputs(self._wrapped.agent, streaming_callback, hook_context, break_point)
@@ -204,6 +205,7 @@ class DurableAgent:
             Without `at` the unfinished step begins again with them.
         :raises LookupError: if nothing was asked yet, or for a checkpoint that the session's history does not have.
         :raises AsyncOnly: for an agent that only `resume_async` can run.
+        :raises SessionInUse: within a run of the session, or on an event loop while it is being run.
         :raises ValueError: for a change of what the agent's state does not have.
         """
         live = live_inputs(self._wrapped.agent, streaming_callback, hook_context, break_point)
@@ -282,10 +284,11 @@ class DurableAgent:
 
         :raises LookupError: if no call of that id waits for such a decision, with what it waits for.
         :raises NotStorable: for a result, or arguments, that cannot be stored.
+        :raises SessionInUse: within a run of the session, or on an event loop while it is being run.
         :raises ValueError: for arguments that do not fit the tool.
         """
         check_outside(self.session_id, *self._names())
-        with self._rules.lock, self._place.open() as journal:
+        with held(self._rules.lock, self.session_id), self._place.open() as journal:
             if arguments is not None and approve is not False:
                 self._check_arguments(journal.store.step_calls_by_id().get(call_id), arguments)
             journal.decide(

@@ -14,6 +14,7 @@ from agentstate.articles import an
 from agentstate.durable.long_term import SharedMemory
 from agentstate.durable.steps import Rule
 from agentstate.library.given import check_key, check_mapping, messages_of
+from agentstate.library.nesting import held
 from agentstate.library.outcomes import Answered, Outcome
 from agentstate.library.unfinished import unfinished_outcome
 from agentstate.names import RunEvent
@@ -50,7 +51,7 @@ class TurnRules:
         check_key(key or "")
         check_mapping("generation_kwargs", given["generation_kwargs"])
         bodies, inputs = _checked(self.wrapped.agent, messages, given)
-        with self.lock, self.place.open() as journal:
+        with held(self.lock, self.place.session_id), self.place.open() as journal:
             store = journal.store
             self._tell_memory(store)
             earlier_turn = store.turns.by_key(key) if key else None
@@ -76,7 +77,7 @@ class TurnRules:
 
         check_mapping("changes", changes)
         state, messages = encoded_changes(self.wrapped.agent, changes)
-        with self.lock, self.place.open() as journal:
+        with held(self.lock, self.place.session_id), self.place.open() as journal:
             store = journal.store
             self._tell_memory(store)
             if at is not None or changes:
