@@ -82,11 +82,16 @@ def test_a_result_that_cannot_be_stored_is_refused_and_the_call_can_still_be_dec
 
 def asking(seen: list[Any]) -> Agent:
     """An agent that calls a tool once with `what`, of which any value is allowed."""
+
+    def function(what: Any) -> str:
+        seen.append(what)
+        return "done"
+
     made = Tool(
         name="it",
         description="it",
         parameters={"type": "object", "properties": {"what": {}}},
-        function=lambda what: str(seen.append(what)),
+        function=function,
     )
     return Agent(chat_generator=scripted([ToolCall("it", {"what": 1}, id="x1")], "Over."), tools=[made])
 
