@@ -323,6 +323,15 @@ def test_several_turns_are_one_conversation(path: Path) -> None:
     assert users == ["one", "two", "three"]
 
 
+def test_what_cannot_be_stored_of_a_text_is_replaced_where_it_is_said(path: Path) -> None:
+    with opened(path, say="one\ud800") as journal:
+        journal.say("two\x00")
+    assert [message.body["content"] for message in load(path).unread] == [
+        [{"text": "one\ufffd"}],
+        [{"text": "two\ufffd"}],
+    ]
+
+
 def test_a_call_in_doubt_is_decided_in_the_next_process(path: Path) -> None:
     def pay() -> str:
         raise Died

@@ -317,8 +317,10 @@ def begin_epoch(store: Store, message: str, inputs: Record | None) -> int:
 
 def say(store: Store, text: str) -> None:
     """Add an unread user message."""
+    from agentstate.durable.state.encoding import clean_text  # with Haystack, as above
+
     position = store.position + 1
-    store.write({"op": "say", "position": position, "id": position, "body": user_body(text)})
+    store.write({"op": "say", "position": position, "id": position, "body": user_body(clean_text(text))})
 
 
 def ask(store: Store, messages: Sequence[Record], *, key: str = "", inputs: Record | None = None) -> None:
