@@ -1,5 +1,6 @@
 """Ctrl+C while a record is written to a journal file loses no session: whoever catches it can run the session again."""
 
+import fcntl
 import os
 import threading
 from collections.abc import Iterator
@@ -145,3 +146,14 @@ def test_where_an_incomplete_line_cannot_be_removed_the_file_has_to_be_opened_ag
         journal.say("hi")
     journal.close()
     assert DurableAgent(sample_agents.plain_talk(), path).run("hi").text == "Hello."
+
+
+def test_after_an_interruption_while_it_is_locked_the_file_can_be_opened(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", Interruption(fcntl.flock, 1))
+        with pytest.raises(KeyboardInterrupt) as kept:  # as a notebook keeps the last exception
+            FileJournal.open(path)
+    assert DurableAgent(sample_agents.plain_talk(), path).run("hi").text == "Hello."
+    assert kept.type is KeyboardInterrupt

@@ -140,6 +140,9 @@ def _open_locked(path: Path) -> FileIO:
         raise JournalFileError(
             f"{path} is in use by another process. Wait for it to end, or use another file."
         ) from None
+    except BaseException:  # Ctrl+C: whoever keeps the exception would keep the file open, and locked
+        file.close()
+        raise
     return file
 
 
