@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from haystack import component
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
-from haystack.dataclasses import ToolCall
+from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.hooks import hook
 from haystack.tools import Tool
 
@@ -61,6 +62,17 @@ def asking(*calls: ToolCall, **options: Any) -> Agent:
     return Agent(
         chat_generator=scripted(list(calls), "Done."), tools=tools, state_schema=dict(NOTES), **options
     )
+
+
+@component
+class TwoReplies:
+    """Gives two replies each time: at first each with a call of its own, and then two answers."""
+
+    @component.output_types(replies=list[ChatMessage])
+    def run(self, messages: list[ChatMessage], tools: Any = None) -> dict[str, Any]:
+        if messages[-1].tool_call_results:
+            return {"replies": [ChatMessage.from_assistant("Paid."), ChatMessage.from_assistant("Done.")]}
+        return {"replies": [ChatMessage.from_assistant(tool_calls=[call]) for call in (FAST, REFUND)]}
 
 
 def run_once(agent: Agent, journal: MemoryJournal, **policies: ToolPolicy) -> Outcome:
@@ -167,6 +179,13 @@ def test_an_idempotent_call_that_was_started_with_its_reply_runs_again_with_its_
     assert (after.attempt, after.idempotency_key) == (2, before.idempotency_key)
 
 
+def test_of_several_replies_only_the_calls_that_run_are_recorded() -> None:
+    journal = MemoryJournal.open(say="hi")
+    outcome = run_once(Agent(chat_generator=TwoReplies(), tools=[fast, refund]), journal)
+    assert (outcome.status, sample_agents.effects) == ("idle", ["refund(7,5)"])
+    assert [(call.tool, call.status) for call in journal.store.calls.values()] == [("refund", "done")]
+
+
 # On the desk
 
 
@@ -216,6 +235,19 @@ def test_a_pause_that_was_requested_while_the_model_was_asked_lets_no_call_start
     session = desk.run(desk.start())
     assert (session.status, [call.status for call in desk.calls(session)]) == ("paused", ["planned"])
     assert "fast(a)" not in sample_agents.effects
+
+
+def test_after_a_rewind_a_call_of_a_reply_that_was_not_carried_out_is_no_earlier_effect(desk: Desk) -> None:
+    policies = {"fast": ToolPolicy(effect="Looks something up.")}
+    desk.agent(lambda: Agent(chat_generator=TwoReplies(), tools=[fast, refund]), policies=policies)
+    session = desk.run(desk.start())
+    start = session.current_branch.checkpoints.get(kind="start")
+    actions.rewind(actor=SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="again")
+    desk.agent(lambda: asking(FAST), policies=policies)
+    actions.resume(actor=SYSTEM, session_id=session.pk, reason="go on")
+    session = desk.run(session)
+    assert (session.status, session.final_answer) == ("idle", "Done.")
+    assert [(call.tool, call.status) for call in desk.calls(session)] == [("fast", CallStatus.DONE)]
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from typing import Any
 
 from haystack import component
 from haystack.core.serialization import component_to_dict
-from haystack.dataclasses import ChatMessage, ChatRole
+from haystack.dataclasses import ChatMessage, ChatRole, ToolCall
 
 from agentstate.durable import run_context, streaming
 from agentstate.durable.call_ids import is_usable_id, new_call_id
@@ -156,8 +156,7 @@ class ReplayChatGenerator:
         if self.name == AGENT_GENERATOR:
             for stored, reply in zip(recorded.messages, replies, strict=True):
                 run.conversation.stored(reply, stored.position)
-            asks_for_tools = options.get("tools") and any(reply.tool_calls for reply in replies)
-            if asks_for_tools and not run.is_past_tools():
+            if options.get("tools") and _calls_to_run(replies) and not run.is_past_tools():
                 run.to_executing()
         return replies
 
@@ -182,7 +181,7 @@ class ReplayChatGenerator:
             replies, bodies = [hit.message], [message_body(hit.message)]
         else:
             replies, bodies = yield from self._call_model(run, seq, shown)
-        calls = [call for reply in replies for call in reply.tool_calls] if is_own else []
+        calls = _calls_to_run(replies) if is_own else []
         ended = run.now()
         prompt_tokens, completion_tokens = _tokens(replies)
         _count(
@@ -255,6 +254,11 @@ def _check_replies(result: Any) -> list[ChatMessage]:
         if not isinstance(call.tool_name, str) or not isinstance(call.arguments, dict):
             raise GarbledReply(f"The chat generator asks for an invalid tool call: {call}")
     return replies
+
+
+def _calls_to_run(replies: list[ChatMessage]) -> list[ToolCall]:
+    """Those of the last reply: of several, Haystack runs the calls of no other one, so they are not recorded."""
+    return list(replies[-1].tool_calls) if replies else []
 
 
 def _with_call_ids(message: ChatMessage) -> tuple[ChatMessage, dict[str, Json]]:
