@@ -6,16 +6,19 @@ from typing import Any
 import pytest
 from haystack.components.agents import Agent
 from haystack.components.generators.chat import FallbackChatGenerator, MockChatGenerator, OpenAIChatGenerator
-from haystack.dataclasses import ChatMessage
+from haystack.dataclasses import ChatMessage, ToolCall
+from haystack.tools import Tool
 from haystack.utils import Secret
 
 import agentstate
+from agentstate import DurableAgent
 from agentstate.durable import streaming
 from agentstate.durable.agent import build, make_durable
 from agentstate.durable.registry import AgentBuildFailed, registry
 from agentstate.durable.run import run, run_async
 from agentstate.journals import MemoryJournal
 from tests.driving import unregister
+from tests.sample_agents import scripted
 from tests.slow_models import SlowAwaitedModel, SlowModel, talking
 
 
@@ -167,3 +170,32 @@ def test_an_awaited_reply_is_shown_behind_its_own_callback(is_coroutine: bool) -
     with streaming.shown_by(shown):
         asyncio.run(run_async(make_durable(agent), MemoryJournal.open(say="Is it covered?")))
     assert shown.order == ["begin 0", "own It ", "It ", "own is.", "is.", "end"]
+
+
+@pytest.mark.parametrize("way", ["run", "run_async"])
+def test_what_a_session_writes_that_a_tool_runs_is_not_shown_on_the_page_of_the_one_that_called_it(
+    way: str,
+) -> None:
+    inner_model = SlowAwaitedModel(["Internal ", "notes."], streaming_callback=lambda chunk: None)
+    if way == "run_async":
+
+        async def ignored(chunk: Any) -> None: ...
+
+        inner_model.streaming_callback = ignored
+    inner = DurableAgent(talking(inner_model), MemoryJournal.open())
+
+    def research() -> str:
+        outcome = inner.run("What is known?") if way == "run" else asyncio.run(inner.run_async("What is known?"))
+        return outcome.text
+
+    schema = {"type": "object", "properties": {}}
+    tool = Tool(name="research", description="", parameters=schema, function=research)
+    outer = Agent(
+        chat_generator=scripted([ToolCall("research", {}, id="c1")], "It is covered."),
+        tools=[tool],
+        streaming_callback=lambda chunk: None,
+    )
+    shown = shown_of(outer)
+    assert inner_model.has_streamed == [True]
+    assert "Internal " not in shown
+    assert [entry for entry in shown if entry.startswith("begin")] == ["begin 0", "begin 1"]

@@ -49,7 +49,7 @@ def current() -> PartialReplies | None:
 
 @contextmanager
 def shown_by(replies: PartialReplies | None) -> Iterator[None]:
-    """Show the replies of the runs inside, where their agents stream."""
+    """Show the replies of the runs inside, where their agents stream; None to show none of them."""
     token = _current.set(replies)
     try:
         yield

@@ -18,6 +18,7 @@ from agentstate.durable.long_term import SharedMemory, using
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import AsyncOnly, Registration, registry
 from agentstate.durable.steps import JournalThread, complete, complete_async
+from agentstate.durable.streaming import shown_by
 from agentstate.journals.decisions import NOT_GIVEN
 from agentstate.library.given import check_registered_key, live_inputs
 from agentstate.library.nesting import check_outside, held, run_of
@@ -232,7 +233,7 @@ class DurableAgent:
 
         if self._wrapped.async_only:  # before anything is written
             raise AsyncOnly(self._wrapped.key, self._wrapped.async_only)
-        with self._running(), using(self._memory):
+        with self._running(), using(self._memory), shown_by(None):
             return complete(turns, lambda journal: run(self._wrapped, journal, self._options(journal, live)))
 
     async def _complete_async(self, turns: "TurnRule", live: dict[str, Any]) -> Outcome:
@@ -242,7 +243,7 @@ class DurableAgent:
 
         async def answer(journal: "MemoryJournal") -> "running.Outcome":
             options = self._options(journal, live)
-            with using(self._memory):
+            with using(self._memory), shown_by(None):
                 return await run_async(self._wrapped, journal, options, journal_thread=thread)
 
         try:
