@@ -1,5 +1,8 @@
 """Starting a session, and sending a message to its agent."""
 
+import copy
+import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,15 @@ from django.db import transaction
 from django.test import Client
 from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
-from haystack.dataclasses import ChatMessage
+from haystack.dataclasses import (
+    ChatMessage,
+    FileContent,
+    ImageContent,
+    ReasoningContent,
+    ToolCall,
+    ToolCallResult,
+)
+from haystack.dataclasses.image_content import IMAGE_MIME_TYPES
 from kombu.exceptions import OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
@@ -16,7 +27,7 @@ from agentstate.celery import app
 from agentstate.durable.agent import make_durable
 from agentstate.durable.run import run
 from sessions_app import actions, wake
-from sessions_app.access import typed
+from sessions_app.access import message_parts, typed
 from sessions_app.access.errors import Forbidden, Invalid, Refused
 from sessions_app.access.roles import Actor
 from sessions_app.actions import chat_messages
@@ -351,6 +362,61 @@ def test_what_cannot_be_sent_is_refused(sent: dict[str, Any], said: str) -> None
     with pytest.raises(Invalid, match=said):
         actions.send_message(actor=builders.SYSTEM, session_id=session.pk, **sent)
     assert not session.inbox.exists()
+
+
+RESULT = {"result": "It is x.", "origin": CALL, "error": False}
+NOT_BUILT: list[tuple[dict[str, Any], str]] = [
+    ({"image": {"mime_type": "image/png"}}, "the image of its part 1 has no base64_image"),
+    ({"image": {"base64_image": "a"}}, "the image of its part 1 has a base64_image that is not base64"),
+    ({"image": {"base64_image": "YQ==", "mime_type": "text/plain"}}, "which is none of an image"),
+    ({"image": {"base64_image": 5}}, "has a base64_image that is not a text"),
+    ({"file": {"base64_data": "é"}}, "the file of its part 1 has a base64_data that is not base64"),
+    ({"file": {"base64_data": "YQ==", "name": "a.txt"}}, "has a key 'name', which is unknown"),
+    ({"tool_call": {"tool_name": "look_up"}}, "the tool_call of its part 1 has no arguments"),
+    ({"tool_call_result": {"x": 1}}, "the tool_call_result of its part 1 has no result"),
+    ({"tool_call_result": {**RESULT, "origin": {}}}, "has an origin that has no tool_name"),
+    (
+        {"tool_call_result": {**RESULT, "result": [{"image": {}}]}},
+        "the image of its part 1 has no base64_image",
+    ),
+    ({"tool_call_result": {**RESULT, "result": [{"reasoning": {}}]}}, "one of the keys text, image, file"),
+    ({"reasoning": {"text": "x"}}, "the reasoning of its part 1 has no reasoning_text"),
+]
+
+
+@pytest.mark.parametrize("part, said", NOT_BUILT)
+def test_a_message_that_no_worker_can_build_is_refused_with_what_is_wrong(
+    part: dict[str, Any], said: str
+) -> None:
+    messages = [{"role": "user", "content": [part]}]
+    with pytest.raises((TypeError, ValueError, AttributeError, KeyError)):
+        ChatMessage.from_dict(copy.deepcopy(messages[0]))
+    session = builders.done()
+    with pytest.raises(Invalid, match=re.escape(said)):
+        actions.send_message(actor=builders.SYSTEM, session_id=session.pk, messages=messages)
+    assert not session.inbox.exists()
+    with pytest.raises(Invalid, match=re.escape(said)):
+        start(message="", messages=messages)
+    assert Session.objects.count() == 1
+
+
+def test_what_is_known_of_the_parts_of_a_message_is_what_haystack_builds_them_of() -> None:
+    kinds: dict[str, type] = {
+        "image": ImageContent,
+        "file": FileContent,
+        "tool_call": ToolCall,
+        "tool_call_result": ToolCallResult,
+        "reasoning": ReasoningContent,
+    }
+    assert kinds.keys() == message_parts.PARTS.keys()
+    for kind, cls in kinds.items():
+        fields = dataclasses.fields(cls)
+        missing = dataclasses.MISSING
+        required = {f.name for f in fields if f.default is missing and f.default_factory is missing}
+        known = message_parts.PARTS[kind]
+        assert known.required.keys() == required
+        assert known.all().keys() == {f.name for f in fields}
+    assert message_parts.IMAGE_MIME_TYPES == IMAGE_MIME_TYPES
 
 
 @pytest.mark.parametrize("names", [["fast"], [], None])

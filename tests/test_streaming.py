@@ -185,7 +185,9 @@ def test_what_a_session_writes_that_a_tool_runs_is_not_shown_on_the_page_of_the_
     inner = DurableAgent(talking(inner_model), MemoryJournal.open())
 
     def research() -> str:
-        outcome = inner.run("What is known?") if way == "run" else asyncio.run(inner.run_async("What is known?"))
+        outcome = (
+            inner.run("What is known?") if way == "run" else asyncio.run(inner.run_async("What is known?"))
+        )
         return outcome.text
 
     schema = {"type": "object", "properties": {}}

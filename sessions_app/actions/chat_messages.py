@@ -6,19 +6,12 @@ from typing import Any
 from agentstate.durable.state.tags import as_plain_data
 from sessions_app.access import typed
 from sessions_app.access.errors import Invalid
+from sessions_app.access.message_parts import why_not_built
 from sessions_app.models import Message
 
 Json = Any
 # A picture or a file is part of its message.
 MOST_BYTES = 5_000_000
-_PARTS = {
-    "text": str,
-    "tool_call": dict,
-    "tool_call_result": dict,
-    "image": dict,
-    "file": dict,
-    "reasoning": dict,
-}
 
 
 def to_store(
@@ -33,28 +26,11 @@ def to_store(
     stored = []
     for number, message in enumerate(messages, 1):
         what = f"Message {number}"
-        if not _is_message(message):
-            raise Invalid(f"{what} is not a message as ChatMessage.to_dict() writes it.")
+        if why := why_not_built(message, Message.Role.values):
+            raise Invalid(f"{what} is not a message as ChatMessage.to_dict() writes it: {why}.")
         typed.check_json(what, message, most_bytes=MOST_BYTES)
         texts = [part["text"] for part in message["content"] if "text" in part]
         stored.append((texts[0] if texts else "", as_plain_data(message)))
     if stored and not prompt_follows and stored[-1][1]["role"] != Message.Role.USER:
         raise Invalid("The last message must be the user's: the agent answers it.")
     return stored
-
-
-def _is_message(message: Json) -> bool:
-    if not isinstance(message, dict) or message.get("role") not in Message.Role.values:
-        return False
-    content, meta = message.get("content"), message.get("meta", {})
-    return (
-        isinstance(meta, dict) and isinstance(content, list) and bool(content) and all(map(_is_part, content))
-    )
-
-
-def _is_part(part: Json) -> bool:
-    return (
-        isinstance(part, dict)
-        and len(part) == 1
-        and all(name in _PARTS and isinstance(value, _PARTS[name]) for name, value in part.items())
-    )
