@@ -16,14 +16,18 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agentstate.durable.port import JournalUnavailable, LeaseLost
+from agentstate.durable.run_end import NothingToDo
 from benchmarks.wire import counting
+from sessions_app import actions
+from sessions_app.actions.base import commit
 from sessions_app.models import AgentDefinition, ModelCall, Session
 from sessions_app.runtime import leases
 from sessions_app.runtime.journal import OrmJournal
 from sessions_app.runtime.own_agents import OwnAgents
 from tests.adapters import OrmAdapter
+from tests.builders import SYSTEM
 from tests.databases import connected
-from tests.test_journal_contract import AT, begun, checkpoint, pay, reply
+from tests.test_journal_contract import AT, DONE, begun, checkpoint, end, pay, reflecting, reply, unread
 from tests.test_whole_commits import done, noted_transactions, rows, statuses
 from tools.services import wait_for
 
@@ -126,6 +130,55 @@ def test_a_claim_that_ends_while_a_commit_waits_for_the_row_writes_nothing() -> 
             while_it_waits(session, {"epoch": epoch + 1}, write)
         Session.objects.filter(pk=session.pk).update(epoch=epoch)
         assert rows(session) == before
+
+
+def ended(session: OrmAdapter) -> Any:
+    journal = reflecting(session)
+    return lambda: end(journal)
+
+
+def nothing_to_do(session: OrmAdapter) -> Any:
+    journal = begun(session)
+    return lambda: journal.end_run(NothingToDo(), DONE)
+
+
+@pytest.mark.parametrize("ending", [ended, nothing_to_do])
+def test_a_message_that_is_sent_while_the_end_of_the_turn_waits_for_the_row_begins_the_next_turn(
+    own_database: str, ending: Callable[[OrmAdapter], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = OrmAdapter()
+    write = ending(session)
+    is_sent = threading.Event()
+
+    def somebody_waits() -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT EXISTS (SELECT 1 FROM pg_stat_activity "
+                "WHERE wait_event_type = 'Lock' AND datname = current_database())"
+            )
+            return bool(cursor.fetchone()[0])
+
+    def commit_late(*arguments: Any, **options: Any) -> Any:
+        is_sent.set()
+        wait_for(somebody_waits, "the end of the turn to wait for the row")
+        return commit(*arguments, **options)
+
+    def send() -> None:
+        with connected(own_database):
+            actions.send_message(actor=SYSTEM, session_id=session.pk, text="One more thing")
+
+    monkeypatch.setattr("sessions_app.actions.messages.commit", commit_late)
+    sending = threading.Thread(target=send)
+    sending.start()
+    assert is_sent.wait(10)
+    try:
+        write()
+    finally:
+        sending.join()
+    row = session.fresh()
+    assert (row.status, row.phase, row.previous_phase) == ("queued", "planning", "done")
+    assert row.next_run_at is not None
+    assert unread(session.open().load()) == ["One more thing"]
 
 
 @pytest.mark.parametrize(

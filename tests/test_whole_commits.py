@@ -16,12 +16,13 @@ from django.db.models import F
 
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.records import CallEnd, NewCall
+from agentstate.durable.run_end import NothingToDo
 from agentstate.names import CallState
 from agentstate.sqlite.base import Cursor
 from sessions_app.models import Checkpoint, Message, ModelCall, Session, StateValue, ToolCall
 from sessions_app.runtime.commits import FencedCommits
 from tests.adapters import OrmAdapter
-from tests.test_journal_contract import AT, begun, checkpoint, pay, reply
+from tests.test_journal_contract import AT, DONE, begun, checkpoint, pay, reply
 
 pytestmark = pytest.mark.slow
 Json = Any
@@ -280,6 +281,24 @@ def test_unread_messages_are_read_by_the_checkpoint_of_the_next_step(transaction
     committed = journal.checkpoint(checkpoint("step", step=1))
     assert [message.body["content"] for message in committed.read] == [[{"text": "And now?"}]]
     assert transactions == ["transaction"]
+
+
+def test_a_message_that_is_sent_while_a_run_finds_nothing_to_do_begins_the_next_turn() -> None:
+    session = OrmAdapter()
+    journal = begun(session)
+    session.say("And now?")
+    assert journal.end_run(NothingToDo(), DONE) == "queued"
+    row = session.fresh()
+    assert (row.status, row.phase, row.previous_phase) == ("queued", "planning", "done")
+    assert row.next_run_at is not None
+
+
+def test_a_run_that_finds_nothing_to_do_ends_its_turn() -> None:
+    session = OrmAdapter()
+    journal = begun(session)
+    assert journal.end_run(NothingToDo(), DONE) == "idle"
+    row = session.fresh()
+    assert (row.status, row.phase, row.next_run_at) == ("idle", "done", None)
 
 
 def test_the_end_of_a_call_that_is_not_there_writes_nothing() -> None:

@@ -6,8 +6,11 @@ Called by the journal inside the transaction that ends the run, with the session
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db import connection
 from django.db.models import F
 
+from agentstate.domain.phases import AgentPhase
+from agentstate.durable.progress import Meter
 from agentstate.durable.records import Progress
 from agentstate.durable.run_end import (
     AgentChanged,
@@ -19,6 +22,7 @@ from agentstate.durable.run_end import (
     GaveUp,
     InDoubt,
     NeedsApproval,
+    NothingToDo,
     Paused,
     RetryLater,
     RunEnd,
@@ -29,6 +33,7 @@ from sessions_app.history.failures import cause_key
 from sessions_app.models import (
     Approval,
     EventKind,
+    InboxMessage,
     Session,
     Status,
     StopRequest,
@@ -48,6 +53,36 @@ _OVERRULED = {
     StopRequest.PAUSE: (Status.QUEUED,),
     StopRequest.CANCEL: (Status.QUEUED, Status.WAITING, Status.PAUSED),
 }
+
+
+def next_turn_after(
+    session: Session, end: RunEnd, fence: Fence, next_turn: Progress | None, *, read: int = 0
+) -> Progress | None:
+    """`next_turn`, if the session would come to rest without a turn and unread messages begin one; else None.
+
+    :param read: How many of the messages that the fence has counted are read, and deleted, by now.
+    """
+    if not isinstance(end, Finished | NothingToDo):
+        return None
+    return next_turn if fence.unread > read or _came_while_fence_waited(session) else None
+
+
+def _came_while_fence_waited(session: Session) -> bool:
+    """Whether there is a message that the fence has not counted. From now on the row is locked, and none can come.
+
+    On PostgreSQL the fence counts what was there when its statement began, also where it has waited for the row since:
+    whoever had locked the row may have stored a message, and found that the session was running.
+    """
+    return connection.vendor == "postgresql" and InboxMessage.objects.filter(session_id=session.pk).exists()
+
+
+def turn_following(progress: Progress | None, now: datetime) -> Progress | None:
+    """The progress of a turn that begins after this one."""
+    if progress is None:
+        return None
+    meter = Meter(progress, lambda: now)
+    meter.to(AgentPhase.PLANNING)
+    return meter.progress()
 
 
 def end_run(

@@ -28,7 +28,7 @@ from agentstate.durable.records import (
     StoredMessage,
     UnreadMessage,
 )
-from agentstate.durable.run_end import Failed, Finished, GaveUp, RetryLater, RunEnd
+from agentstate.durable.run_end import Failed, GaveUp, NothingToDo, RetryLater, RunEnd
 from agentstate.names import CallState, CheckpointKind
 from sessions_app.access.shown import cut_off
 from sessions_app.history import restore
@@ -47,7 +47,7 @@ from sessions_app.runtime.checkpoint_rows import CheckpointRows, is_rows_only, p
 from sessions_app.runtime.commits import FencedCommits
 from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.effect_guard import EffectGuard
-from sessions_app.runtime.end_of_run import LONGEST_REASON, end_run
+from sessions_app.runtime.end_of_run import LONGEST_REASON, end_run, next_turn_after, turn_following
 from sessions_app.runtime.leases import Claim
 from sessions_app.runtime.state_columns import with_excerpts
 from sessions_app.runtime.step_rows import LONGEST_TOOL_NAME, NewMessageRow
@@ -243,7 +243,9 @@ class OrmJournal(FencedCommits):
                 values["ended_at"] = max(failed.started_at, failed.ended_at)
                 values["error"] = cut_off(failed.error, LONGEST_REASON)
                 ModelCall.objects.create(branch=self._branch, position=fence.position, **values)
-            return str(end_run(self._session, self.claim.worker, end, fence, now))
+            following = turn_following(progress, now) if isinstance(end, NothingToDo) else None
+            next_turn = next_turn_after(self._session, end, fence, following)
+            return str(end_run(self._session, self.claim.worker, end, fence, now, next_turn=next_turn))
 
     def _committed(
         self, new: NewCheckpoint, fence: statements.Fence, written: Written
@@ -283,8 +285,8 @@ class OrmJournal(FencedCommits):
         step_rows.answered_calls(self._branch, new.answered, now)
         status = ""
         if new.run_end is not None:
-            begins_turn = isinstance(new.run_end, Finished) and fence.unread > len(read_ids(new))
-            next_turn = new.next_turn if begins_turn else None
+            read_by_it = len(read_ids(new))
+            next_turn = next_turn_after(self._session, new.run_end, fence, new.next_turn, read=read_by_it)
             status = str(
                 end_run(self._session, self.claim.worker, new.run_end, fence, now, next_turn=next_turn)
             )
