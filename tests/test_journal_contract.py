@@ -422,6 +422,11 @@ def test_there_are_no_discarded_calls_without_a_rewind(adapter: Adapter) -> None
 # People
 
 
+def test_no_tool_is_pre_approved_before_a_person_has_approved_it_for_the_session(adapter: Adapter) -> None:
+    journal, _ = called(adapter)
+    assert journal.allowed() == frozenset()
+
+
 def request(place: int, number: int = 1) -> ApprovalRequest:
     return ApprovalRequest(place, "pay", {"n": number}, "f" * 64)
 

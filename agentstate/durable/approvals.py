@@ -8,6 +8,7 @@ step are collected.
 import copy
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from haystack.components.agents.state import State
@@ -60,7 +61,7 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         if approval is None:
             if record is not None and record.status in ENDED_CALL_STATES:
                 return allow  # a person has entered its result: it does not run
-            if tool_name in run.allowed:
+            if _is_allowed(run, tool_name):
                 return allow
             if not self.policy.should_ask(tool_name, tool_description, tool_params):
                 return allow
@@ -88,7 +89,10 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         )
 
     async def run_async(self, **inputs: Any) -> ToolExecutionDecision:
-        return self.run(**inputs)
+        run = run_context.current()
+        if run is None or inputs["tool_name"] not in run.allowed:
+            return self.run(**inputs)
+        return await run.journal_thread.run(partial(self.run, **inputs))  # which reads the journal
 
     def to_dict(self) -> dict[str, Any]:
         return default_to_dict(self, policy=component_to_dict(self.policy, "policy"))
@@ -98,6 +102,15 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         deserialize_component_inplace(data["init_parameters"], key="policy")
         strategy: JournalConfirmationStrategy = default_from_dict(cls, data)
         return strategy
+
+
+def _is_allowed(run: RunContext, tool: str) -> bool:
+    """Whether the tool is pre-approved for the rest of the session. A person may withdraw that while the session runs,
+    so the journal is asked about each call of a tool that was; nobody can grant it meanwhile.
+    """
+    if tool in run.allowed:
+        run.allowed = run.journal.allowed()
+    return tool in run.allowed
 
 
 def _note_of_change(tool: str, arguments: dict[str, Any], message: str) -> str:

@@ -78,6 +78,9 @@ class Journal(Protocol):
         :param position: That of the call itself. Once it is approved, what its request showed needs no other decision.
         """
 
+    def allowed(self) -> frozenset[str]:
+        """The tools that are pre-approved for the rest of the session, as `Snapshot.allowed`, by now. Reads only."""
+
     def start_call(
         self, position: int, *, sent: dict[str, Json] | None, at: datetime, scope: EffectScope | None = None
     ) -> Signals:

@@ -279,6 +279,10 @@ class MemoryJournal:
         with self._fenced():
             return going_back.discarded_effects(self.store, self.store.calls[position], arguments, scope)
 
+    def allowed(self) -> frozenset[str]:
+        with self._fenced():
+            return frozenset()  # in a script no call is approved for the rest of its session
+
     def start_call(
         self, position: int, *, sent: Record | None, at: datetime, scope: EffectScope | None = None
     ) -> Signals:

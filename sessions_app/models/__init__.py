@@ -15,7 +15,15 @@ from sessions_app.models.approval import Approval
 from sessions_app.models.branch import Branch, newest_number, next_number
 from sessions_app.models.checkpoint import Checkpoint, StateValue
 from sessions_app.models.demo_user import DemoUser
-from sessions_app.models.desk import Allowance, BulkAction, BulkItem, HandledRequest, SavedView, allowances_of
+from sessions_app.models.desk import (
+    Allowance,
+    BulkAction,
+    BulkItem,
+    HandledRequest,
+    SavedView,
+    allowances_of,
+    pre_approved_tools,
+)
 from sessions_app.models.enums import EventKind, Role, StaffPermission
 from sessions_app.models.event import Event, insert_events, record_event, record_next_event, unsaved_event
 from sessions_app.models.memory import MemoryEntry
@@ -76,6 +84,7 @@ __all__ = [
     "next_number",
     "online_since",
     "policies_of",
+    "pre_approved_tools",
     "record_event",
     "record_next_event",
     "resting_fields",

@@ -32,6 +32,11 @@ def allowances_of(session_id: UUID) -> models.QuerySet[Allowance]:
     return Allowance.objects.filter(session=session_id).order_by("tool")
 
 
+def pre_approved_tools(session_id: UUID) -> frozenset[str]:
+    """The names of the tools of the standing approvals of the session."""
+    return frozenset([allowance.tool for allowance in allowances_of(session_id)])
+
+
 class HandledRequest(models.Model):
     """A request that was carried out, by the id that its sender gave it: when it comes again, nothing is done."""
 

@@ -55,36 +55,6 @@ _OVERRULED = {
 }
 
 
-def next_turn_after(
-    session: Session, end: RunEnd, fence: Fence, next_turn: Progress | None, *, read: int = 0
-) -> Progress | None:
-    """`next_turn`, if the session would come to rest without a turn and unread messages begin one; else None.
-
-    :param read: How many of the messages that the fence has counted are read, and deleted, by now.
-    """
-    if not isinstance(end, Finished | NothingToDo):
-        return None
-    return next_turn if fence.unread > read or _came_while_fence_waited(session) else None
-
-
-def _came_while_fence_waited(session: Session) -> bool:
-    """Whether there is a message that the fence has not counted. From now on the row is locked, and none can come.
-
-    On PostgreSQL the fence counts what was there when its statement began, also where it has waited for the row since:
-    whoever had locked the row may have stored a message, and found that the session was running.
-    """
-    return connection.vendor == "postgresql" and InboxMessage.objects.filter(session_id=session.pk).exists()
-
-
-def turn_following(progress: Progress | None, now: datetime) -> Progress | None:
-    """The progress of a turn that begins after this one."""
-    if progress is None:
-        return None
-    meter = Meter(progress, lambda: now)
-    meter.to(AgentPhase.PLANNING)
-    return meter.progress()
-
-
 def end_run(
     session: Session,
     worker: str,
@@ -93,13 +63,17 @@ def end_run(
     now: datetime,
     *,
     next_turn: Progress | None = None,
+    read: int = 0,
 ) -> Status:
     """Write the session's next status. A pause or a cancel that a person has requested meanwhile takes precedence.
 
     :param session: As loaded by the run, with its branch; only its keys and its agent are read.
-    :param next_turn: The progress of the next turn, if unread messages begin one: the session is queued for it.
+    :param next_turn: The progress of the next turn. If unread messages begin one, the session is queued for it.
+    :param read: How many of the messages that the fence has counted are read, and deleted, by now.
     :returns: The session's next status.
     """
+    if next_turn is not None and fence.unread <= read and not _came_while_fence_waited(session):
+        next_turn = None
     intended = Status(end.status) if next_turn is None else Status.QUEUED
     overruling = _overruling_request(intended, fence.stop_request)
     status = overruling.status if overruling else intended
@@ -154,6 +128,24 @@ def end_run(
         )
     Session.objects.filter(pk=session.pk).update(**values)
     return status
+
+
+def turn_after_nothing(end: RunEnd, progress: Progress | None, now: datetime) -> Progress | None:
+    """The progress of the turn that unread messages begin where a run has found nothing to do; None for other ends."""
+    if progress is None or not isinstance(end, NothingToDo):
+        return None
+    meter = Meter(progress, lambda: now)
+    meter.to(AgentPhase.PLANNING)
+    return meter.progress()
+
+
+def _came_while_fence_waited(session: Session) -> bool:
+    """Whether there is a message that the fence has not counted. From now on the row is locked, and none can come.
+
+    On PostgreSQL the fence counts what was there when its statement began, also where it has waited for the row since:
+    whoever had locked the row may have stored a message, and found that the session was running.
+    """
+    return connection.vendor == "postgresql" and InboxMessage.objects.filter(session_id=session.pk).exists()
 
 
 def _event_data(session: Session, end: RunEnd) -> dict[str, Json]:

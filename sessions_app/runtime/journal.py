@@ -28,7 +28,7 @@ from agentstate.durable.records import (
     StoredMessage,
     UnreadMessage,
 )
-from agentstate.durable.run_end import Failed, GaveUp, NothingToDo, RetryLater, RunEnd
+from agentstate.durable.run_end import Failed, GaveUp, RetryLater, RunEnd
 from agentstate.names import CallState, CheckpointKind
 from sessions_app.access.shown import cut_off
 from sessions_app.history import restore
@@ -39,7 +39,7 @@ from sessions_app.models import (
     ModelCall,
     Session,
     ToolCall,
-    allowances_of,
+    pre_approved_tools,
     unread_messages,
 )
 from sessions_app.runtime import statements, step_rows
@@ -47,7 +47,7 @@ from sessions_app.runtime.checkpoint_rows import CheckpointRows, is_rows_only, p
 from sessions_app.runtime.commits import FencedCommits
 from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.effect_guard import EffectGuard
-from sessions_app.runtime.end_of_run import LONGEST_REASON, end_run, next_turn_after, turn_following
+from sessions_app.runtime.end_of_run import LONGEST_REASON, end_run, turn_after_nothing
 from sessions_app.runtime.leases import Claim
 from sessions_app.runtime.state_columns import with_excerpts
 from sessions_app.runtime.step_rows import LONGEST_TOOL_NAME, NewMessageRow
@@ -85,7 +85,7 @@ class OrmJournal(FencedCommits):
             self._updated_at, self._position = session.updated_at, session.position
             self._guard = EffectGuard(session)
             restored = restore.read(self._branch, last=session.position, known=self._known)
-            allowed = frozenset(allowance.tool for allowance in allowances_of(session.pk))
+            allowed = pre_approved_tools(session.pk)
             unread = tuple(UnreadMessage(row.pk, row.whole) for row in unread_messages(session.pk))
         self._checkpoints = CheckpointRows.behind(self._branch, restored)
         self._remember_calls(restored.calls)
@@ -182,6 +182,10 @@ class OrmJournal(FencedCommits):
         with self._transaction():
             return self._guard.earlier_effects(tool, arguments, position=position, scope=scope)
 
+    def allowed(self) -> frozenset[str]:
+        with self._transaction():
+            return pre_approved_tools(self.claim.session_id)
+
     def start_call(
         self, position: int, *, sent: dict[str, Json] | None, at: datetime, scope: EffectScope | None = None
     ) -> Signals:
@@ -243,9 +247,8 @@ class OrmJournal(FencedCommits):
                 values["ended_at"] = max(failed.started_at, failed.ended_at)
                 values["error"] = cut_off(failed.error, LONGEST_REASON)
                 ModelCall.objects.create(branch=self._branch, position=fence.position, **values)
-            following = turn_following(progress, now) if isinstance(end, NothingToDo) else None
-            next_turn = next_turn_after(self._session, end, fence, following)
-            return str(end_run(self._session, self.claim.worker, end, fence, now, next_turn=next_turn))
+            following = turn_after_nothing(end, progress, now)
+            return str(end_run(self._session, self.claim.worker, end, fence, now, next_turn=following))
 
     def _committed(
         self, new: NewCheckpoint, fence: statements.Fence, written: Written
@@ -285,11 +288,8 @@ class OrmJournal(FencedCommits):
         step_rows.answered_calls(self._branch, new.answered, now)
         status = ""
         if new.run_end is not None:
-            read_by_it = len(read_ids(new))
-            next_turn = next_turn_after(self._session, new.run_end, fence, new.next_turn, read=read_by_it)
-            status = str(
-                end_run(self._session, self.claim.worker, new.run_end, fence, now, next_turn=next_turn)
-            )
+            ended = (self._session, self.claim.worker, new.run_end, fence, now)
+            status = str(end_run(*ended, next_turn=new.next_turn, read=len(read_ids(new))))
         return positions, read, status, rows
 
     def _store_messages(self, new: NewCheckpoint, positions: Sequence[int], now: datetime) -> None:
