@@ -58,28 +58,28 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
             return allow
         record = run.call(tool_call_id)
         approval = record.approval if record is not None else None
-        if approval is None:
-            if record is not None and record.status in ENDED_CALL_STATES:
-                return allow  # a person has entered its result: it does not run
-            if _is_allowed(run, tool_name):
-                return allow
-            if not self.policy.should_ask(tool_name, tool_description, tool_params):
-                return allow
-        if approval is None or approval.decision == "":
-            if record is not None:
-                run.request_approval(record, tool_name, tool_params)
+        edited = approval.edited if approval is not None else None
+        arguments = tool_params if edited is None else edited
+        if approval is None or approval.carried:
+            # A call that has ended does not run: a person may have entered its result.
+            has_ended = record is not None and record.status in ENDED_CALL_STATES
+            is_allowed = has_ended or _is_allowed(run, tool_name)
+            asks = not is_allowed and self.policy.should_ask(tool_name, tool_description, arguments)
+        else:
+            asks = approval.decision == ""
+        if asks and record is not None:
+            run.request_approval(record, tool_name, arguments)
+        if approval is None or approval.decision == Decision.REUSED:
             return allow
-        if approval.decision == Decision.REUSED:
-            return allow
-        if approval.decision == Decision.APPROVED:
-            if approval.arguments is None or approval.arguments == tool_params:
+        if approval.decision in ("", Decision.APPROVED):
+            if arguments == tool_params:
                 return allow
             return ToolExecutionDecision(
                 tool_name=tool_name,
                 execute=True,
                 tool_call_id=tool_call_id,
-                final_tool_params=approval.arguments,
-                feedback=_note_of_change(tool_name, approval.arguments, approval.message),
+                final_tool_params=arguments,
+                feedback=_note_of_change(tool_name, arguments, approval.message),
             )
         return ToolExecutionDecision(
             tool_name=tool_name,
@@ -180,7 +180,7 @@ def _has_to_be_confirmed(run: RunContext, call: ToolCall) -> bool:
     """Whether the call needs approval, or is not yet as people decided: the user's own confirmation comes first."""
     record = run.call(call.id)
     approval = record.approval if record is not None else None
-    if approval is None:
+    if approval is None or (approval.carried and run.policy(call.tool_name).approval):
         return run.policy(call.tool_name).approval
     return approval.decision != Decision.REUSED and not (
         approval.decision == Decision.APPROVED and approval.arguments in (None, call.arguments)

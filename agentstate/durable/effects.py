@@ -68,7 +68,8 @@ def _show(run: RunContext, record: CallRecord, earlier: EarlierEffects) -> None:
 
 def _is_uncertain_attempt(run: RunContext, record: CallRecord) -> bool:
     """Whether the call failed before, may have taken effect then, and is not approved to be tried again."""
-    is_undecided = record.status == CallState.PLANNED and record.approval is None
+    approval = record.approval
+    is_undecided = record.status == CallState.PLANNED and (approval is None or approval.carried)
     return is_undecided and record.call_id in run.new_attempts and not run.policy(record.tool).idempotent
 
 

@@ -56,13 +56,21 @@ class UnreadMessage:
 class ApprovalRecord:
     """An approval request, as answered: `decision` is "" while it is open; `arguments` are the edited ones, if any.
 
-    `from_state` is what the request showed of the State, of which a journal need not return the values.
+    `from_state` is what the request showed of the State, of which a journal need not return the values. `carried` says
+    that nobody was asked about this call, a new attempt of one that failed: a person approved that one with these
+    arguments. They run, and the call is approved only if nobody has to be asked about it.
     """
 
     decision: Decision | Literal[""]
     arguments: dict[str, Json] | None = None
     message: str = ""
     from_state: FromState | None = None
+    carried: bool = False
+
+    @property
+    def edited(self) -> dict[str, Json] | None:
+        """The arguments that run in place of those asked for, if the call is approved as it is; None for the same."""
+        return self.arguments if self.decision in ("", Decision.APPROVED) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,12 @@ class CallRecord:
     def run_arguments(self) -> dict[str, Json]:
         """The arguments that the tool is called with."""
         return self.arguments if self.sent is None else self.sent
+
+    @property
+    def shown_arguments(self) -> dict[str, Json]:
+        """The arguments that run as far as is known between two runs: those that a person has set, if any."""
+        edited = self.approval.edited if self.sent is None and self.approval is not None else None
+        return self.run_arguments if edited is None else edited
 
 
 @dataclass(frozen=True, slots=True)

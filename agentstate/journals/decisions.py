@@ -1,4 +1,4 @@
-"""What a person decides in a script about a call that waits: checked, and as the record that a journal writes."""
+"""What a person decides in a script about a call: checked, and as the record that a journal writes."""
 
 from typing import Any, Final
 
@@ -8,6 +8,7 @@ from agentstate.names import CallState, Decision
 
 # No result is given: None is one.
 NOT_GIVEN: Final[Any] = object()
+_OF_CALL = ("call_id", "tool", "arguments", "idempotency_key")
 _OF_DOUBTS = ({"result"}, {"again"}, {"skip"})
 _REFUSALS = ({"approve"}, {"approve", "message"})
 
@@ -59,10 +60,28 @@ def decision_record(
     ):
         decision = Decision.APPROVED if runs else Decision.REJECTED
         plain = _plain(arguments) if arguments is not None else None
+        if runs and plain is None and call.approval is not None and call.approval.decision == "":
+            plain = call.approval.arguments  # which the request shows
         changes = {"approval": {"decision": decision, "arguments": plain, "message": message}}
     else:
         raise LookupError(_why_undecided(store, call))
     return {"op": "call", "call": call.position, "changes": changes}
+
+
+def attempt_of(failed: CallRecord, *, position: int) -> Record:
+    """What the record of a planned call holds, for a new attempt of a call that failed.
+
+    It runs with the arguments that a person has set for the failed call, if any.
+    """
+    attempt: Record = {name: getattr(failed, name) for name in _OF_CALL} | {"position": position}
+    if failed.approval is not None and failed.approval.edited is not None:
+        attempt["approval"] = {
+            "decision": Decision.APPROVED,
+            "arguments": failed.approval.edited,
+            "message": failed.approval.message,
+            "carried": True,
+        }
+    return attempt
 
 
 def _as_of_a_run(result: Any) -> Json:

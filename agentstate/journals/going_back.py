@@ -82,7 +82,9 @@ def again(
 def discarded_effects(
     store: Store, call: CallRecord, arguments: Mapping[str, Json], scope: EffectScope
 ) -> EarlierEffects | None:
-    """As `Journal.earlier_effects`. A call that was approved needs no other decision."""
+    """As `Journal.earlier_effects`. A call that was approved itself needs no other decision."""
+    approval = call.approval
+    is_approved = approval is not None and approval.decision == Decision.APPROVED and not approval.carried
     effects = [
         other
         for other in store.discarded_calls()
@@ -93,7 +95,7 @@ def discarded_effects(
     return EarlierEffects(
         calls=tuple(other.position for other in reversed(effects)),
         repeats=next((o.position for o in reversed(effects) if o.run_arguments == arguments), None),
-        needs_decision=call.approval is None or call.approval.decision != Decision.APPROVED,
+        needs_decision=not is_approved,
     )
 
 

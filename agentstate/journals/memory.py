@@ -24,13 +24,10 @@ from agentstate.durable.records import (
 )
 from agentstate.durable.run_end import Finished, RunEnd
 from agentstate.journals import going_back
-from agentstate.journals.decisions import NOT_GIVEN, decision_record
+from agentstate.journals.decisions import NOT_GIVEN, attempt_of, decision_record
 from agentstate.journals.ends import end_record, progress_from, progress_record
 from agentstate.journals.store import Fenced, Record, Store, begin_epoch, say
 from agentstate.names import CallState, CheckpointKind, Need
-
-# What the record of a planned call holds.
-_PLANNED = ("position", "call_id", "tool", "arguments", "idempotency_key")
 
 
 class MemoryJournal:
@@ -86,8 +83,9 @@ class MemoryJournal:
     def resume(self) -> None:
         """Let a session that waits because its agent has changed continue with the agent as it is now.
 
-        Or let the tool call be tried again whose failure has ended the turn. It then waits for approval, unless its
-        tool is idempotent. Or begin the step again whose reply has ended the turn, by a tool that the agent lacks.
+        Or let the tool call be tried again whose failure has ended the turn, with the arguments that a person has set
+        for it, if any. It then waits for approval, unless its tool is idempotent. Or begin the step again whose reply
+        has ended the turn, by a tool that the agent lacks.
 
         :raises LookupError: if the session does none of these.
         """
@@ -97,9 +95,7 @@ class MemoryJournal:
             if store.last_end.get("waiting_for") == Need.CHANGED:
                 store.write({"op": "adopt"})
             elif failed is not None and failed == store.step_calls_by_id().get(failed.call_id):
-                attempt = {name: getattr(failed, name) for name in _PLANNED} | {
-                    "position": store.position + 1
-                }
+                attempt = attempt_of(failed, position=store.position + 1)
                 store.write({"op": "plan", "position": store.position + 1, "calls": [attempt]})
             elif store.last_end.get("asks_again") and store.replies:
                 self.go_back(None)

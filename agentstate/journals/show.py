@@ -23,7 +23,7 @@ def show(store: Store) -> str:
     lines += [f"  {'unread':<12}{_clean(_texts(message.body))}" for message in store.unread]
     for call in store.step_calls():
         if need := _need(call):
-            lines.append(f"  {call.call_id} {need}: {_call(call.tool, call.run_arguments)}")
+            lines.append(f"  {call.call_id} {need}: {_call(call.tool, call.shown_arguments)}")
             taken = values_of(call.approval.from_state) if call.approval is not None else {}
             lines += [f"  {'':<12}from the State: {_values(taken)}"] if taken else []
     return "\n".join(lines) + "\n"

@@ -14,6 +14,8 @@ the words used in the code:
     aside                   of a reply: it is one to a side call
     doubts, asks            of the end of a run: the calls in doubt; the approval requests, each with what the tool
                             would be given from the State besides (from_state)
+    approval                of a planned call that is a new attempt of one that failed: the approval of that one, whose
+                            arguments a person had changed
 """
 
 import threading
@@ -181,7 +183,8 @@ class Store:
 
     def _apply_plan(self, record: Record) -> None:
         for call in record["calls"]:
-            self.calls[call["position"]] = CallRecord(**call)
+            approval = ApprovalRecord(**call["approval"]) if call.get("approval") else None
+            self.calls[call["position"]] = CallRecord(**{**call, "approval": approval})
             self.is_at_breakpoint &= call.get("status") != CallState.STARTED
 
     def _apply_call(self, record: Record) -> None:
@@ -269,9 +272,10 @@ class Store:
             self.calls[position] = replace(self.calls[position], status=CallState.DOUBT)
         for request in end["asks"]:
             call = self.calls[request["position"]]
-            self.calls[call.position] = replace(
-                call, approval=ApprovalRecord("", from_state=_from_state(request))
-            )
+            # A call that was approved with other arguments is asked about with these.
+            edited = call.approval.edited if call.approval is not None else None
+            request_of_call = ApprovalRecord("", edited, from_state=_from_state(request))
+            self.calls[call.position] = replace(call, approval=request_of_call)
 
 
 def _from_state(request: Record) -> FromState | None:

@@ -27,7 +27,7 @@ def pending_calls(store: Store, policies: Policies) -> list[PendingCall]:
         effect = policies.get(call.tool, DEFAULT).effect
         from_state = values_of(call.approval.from_state) if call.approval is not None else {}
         pending.append(
-            PendingCall(call.call_id, call.tool, call.run_arguments, waits_for, effect, from_state)
+            PendingCall(call.call_id, call.tool, call.shown_arguments, waits_for, effect, from_state)
         )
     return pending
 

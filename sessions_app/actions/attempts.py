@@ -1,9 +1,9 @@
 """A new attempt of what ended a turn: a tool call that failed, or a reply that names an unknown tool.
 
 Only a person's Resume starts one. A call that has ended never changes and never runs again by itself: the attempt is a
-call of its own, of the same model reply and with the same idempotency key. Unless its tool is idempotent, the run asks
-for its approval first. Where the reply itself ended the turn nothing has run: the session goes back to the start of the
-step, and the model is asked again.
+call of its own, of the same model reply, with the same idempotency key, and with the arguments that a person has set
+for the failed call, if any. Unless its tool is idempotent, the run asks for its approval first. Where the reply itself
+ended the turn nothing has run: the session goes back to the start of the step, and the model is asked again.
 """
 
 from datetime import datetime
@@ -14,7 +14,7 @@ from django.db.models import Q
 from agentstate.names import STEP_KINDS
 from sessions_app.history import restore
 from sessions_app.history.failures import newest_failures
-from sessions_app.models import CallStatus, Checkpoint, Phase, Session, ToolCall
+from sessions_app.models import Approval, CallStatus, Checkpoint, Phase, Session, ToolCall
 
 
 def call_to_try_again(session: Session) -> ToolCall | None:
@@ -26,7 +26,8 @@ def call_to_try_again(session: Session) -> ToolCall | None:
     if key is None:
         return None
     calls = ToolCall.objects.filter(branch=session.current_branch)
-    failed = calls.filter(pk=key, status=CallStatus.FAILED).first() if isinstance(key, int) else None
+    with_approval = calls.select_related("approval")
+    failed = with_approval.filter(pk=key, status=CallStatus.FAILED).first() if isinstance(key, int) else None
     if failed is None or calls.filter(call_id=failed.call_id, position__gt=failed.position).exists():
         return None
     return failed
@@ -54,7 +55,7 @@ def plan_new_attempt(session: Session, now: datetime) -> ToolCall | None:
     if failed is None:
         return None
     session.position += 1
-    return ToolCall.objects.create(
+    attempt = ToolCall.objects.create(
         branch=failed.branch,
         position=session.position,
         call_id=failed.call_id,
@@ -62,4 +63,27 @@ def plan_new_attempt(session: Session, now: datetime) -> ToolCall | None:
         arguments=failed.arguments,
         idempotency_key=failed.idempotency_key,
         asked_at=now,
+    )
+    _carry_approval(session, failed, attempt)
+    return attempt
+
+
+def _carry_approval(session: Session, failed: ToolCall, attempt: ToolCall) -> None:
+    """Let the attempt run with the arguments that a person set for the failed call; nothing if nobody did.
+
+    The row says who set them. It has no fingerprint, since nobody was asked about the attempt.
+    """
+    approval = getattr(failed, "approval", None)
+    if approval is None or approval.decision != Approval.Decision.APPROVED or approval.edited is None:
+        return
+    Approval.objects.create(
+        session=session,
+        call=attempt,
+        arguments=approval.arguments,
+        edited=approval.edited,
+        fingerprint="",
+        asked_at=approval.asked_at,
+        decision=approval.decision,
+        decided_at=approval.decided_at,
+        decided_by=approval.decided_by,
     )

@@ -144,6 +144,8 @@ def change_arguments(
     edited = changed_arguments(session, approval, arguments, retyped)
     if edited is None and approval.edited is None:
         raise Invalid("Nothing was changed.")
+    if approval.is_carried:  # it was that of the failed call; now this call is decided
+        approval.fingerprint = fingerprint(call.tool, approval.run_arguments)
     approval.decision, approval.edited = Approval.Decision.APPROVED, edited
     approval.decided_at, approval.decided_by = now, actor.name
     approval.save()

@@ -325,4 +325,6 @@ def _approval(row: ToolCall) -> ApprovalRecord | None:
         return None
     digests = approval.from_state_digests
     from_state = None if digests is None else {name: StateArgument(**row) for name, row in digests.items()}
-    return ApprovalRecord(approval.decision, approval.edited, approval.message, from_state)
+    return ApprovalRecord(
+        approval.decision, approval.edited, approval.message, from_state, approval.is_carried
+    )

@@ -21,6 +21,9 @@ class Approval(LoadedModel):
 
     A call whose request was approved is asked about again, by the same row, where it would follow an effect that the
     request did not show. ``edited`` are then the arguments of the first decision, which run unless they are changed.
+
+    A new attempt of a failed call has that call's approval if a person changed its arguments, without a fingerprint:
+    nobody was asked about the attempt. They run; where somebody has to be asked, the same row asks about them.
     """
 
     class Decision(models.TextChoices):
@@ -93,6 +96,11 @@ class Approval(LoadedModel):
 
     def __str__(self) -> str:
         return f"approval of {self.call_id}"
+
+    @property
+    def is_carried(self) -> bool:
+        """Whether it is the approval of the failed call of which its own call is a new attempt."""
+        return self.fingerprint == ""
 
     @property
     def run_arguments(self) -> Any:
