@@ -6,6 +6,7 @@ for the failed call, if any. Unless its tool is idempotent, the run asks for its
 ended the turn nothing has run: the session goes back to the start of the step, and the model is asked again.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +14,7 @@ from django.db.models import Q
 
 from agentstate.names import STEP_KINDS
 from sessions_app.history import restore
-from sessions_app.history.failures import newest_failures
+from sessions_app.history.failures import newest_failure
 from sessions_app.models import Approval, CallStatus, Checkpoint, Phase, Session, ToolCall
 
 
@@ -42,11 +43,11 @@ def step_to_begin_again(session: Session) -> Checkpoint | None:
     return start if start is not None and start.kind in STEP_KINDS else None
 
 
-def _failure(session: Session) -> dict[str, Any]:
+def _failure(session: Session) -> Mapping[str, Any]:
     """What is on record of the failure that ended the turn; empty for a session that has not failed."""
     if session.phase != Phase.ERROR:
         return {}
-    return newest_failures([session.pk]).get(session.pk, {})
+    return newest_failure(session)
 
 
 def plan_new_attempt(session: Session, now: datetime) -> ToolCall | None:

@@ -27,7 +27,9 @@ def name_causes_again(model: Callable[[str], Any]) -> None:
     sessions = model("Session").objects
     failed = Q(status="idle", phase="error")
     retries = Q(status="waiting", waiting_for__in=("retries", "changed"))
-    events = model("Event").objects.filter(session=OuterRef("pk"), kind="failed")
+    # As `newest_failure`; an event need not name its branch.
+    on_branch = Q(branch=OuterRef("branch")) | Q(branch__isnull=True)
+    events = model("Event").objects.filter(on_branch, session=OuterRef("pk"), kind="failed")
     rows: QuerySet[Any] = sessions.filter(failed | retries, failure__isnull=False).only(
         "pk", "agent", "status", "waiting_for", "why", "error", "failure"
     )

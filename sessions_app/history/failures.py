@@ -72,16 +72,33 @@ def failure_of(session: Session) -> UUID | None:
 
 def tool_that_failed(session: Session) -> str:
     """The tool whose failure ended the turn of a failed session, "" if none did. One query."""
-    return tool_of(newest_failures([session.pk]).get(session.pk, {}))
+    return tool_of(newest_failure(session))
 
 
 def tool_of(failure: Mapping[str, Any]) -> str:
-    """The tool whose failure `newest_failures` names, "" for none."""
+    """The tool whose failure is on record, "" for none."""
     return str(failure.get("tool") or "")
 
 
+def newest_failure(session: Session) -> Mapping[str, Any]:
+    """What is on record of the failure that ended the turn of a failed session; empty where nothing is.
+
+    A session has failed only on the branch on which it ran: what failed on another one is not its failure once an undo
+    has left that. The branch is that of the given object, which may not be saved yet. One query.
+    """
+    data = _failures_on.first(session.branch_id)
+    return data if isinstance(data, dict) else {}
+
+
+@compiled
+def _failures_on(branch: int | None) -> QuerySet[Event, Any]:
+    """The data of the newest."""
+    failures = Event.objects.filter(branch=branch, kind=EventKind.FAILED)
+    return failures.order_by("-position").values_list("data", flat=True)[:1]
+
+
 def newest_failures(sessions: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
-    """What is on record of the last failure that ended a turn of each session, by their keys; empty where none did.
+    """As `newest_failure`, of each of these sessions as it is stored, by their keys.
 
     One query, if there are any sessions.
     """
@@ -91,6 +108,6 @@ def newest_failures(sessions: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
 
 @compiled
 def _newest_failures(sessions: tuple[UUID, ...]) -> QuerySet[Session, tuple[Any, ...]]:
-    failures = Event.objects.filter(session=OuterRef("pk"), kind=EventKind.FAILED).order_by("-position")
+    failures = Event.objects.filter(branch=OuterRef("branch"), kind=EventKind.FAILED).order_by("-position")
     rows = Session.objects.filter(pk__in=sessions).order_by()
     return rows.values_list("pk", Subquery(failures.values("data")[:1]), named=False)
