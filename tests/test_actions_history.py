@@ -508,6 +508,25 @@ def test_other_words_may_stand_in_the_middle_of_what_the_model_sees() -> None:
     assert _seen(fork)[1] == ("user", "  Just look POL-7 up\n")
 
 
+def test_a_message_in_another_ones_place_keeps_its_pictures_and_files_in_a_fork_as_after_a_repair() -> None:
+    picture = {"image": {"base64_image": "iVBORw0KGgo=", "mime_type": "image/png", "validation": False}}
+    file = {"file": {"base64_data": "JVBERi0=", "mime_type": "application/pdf", "filename": "claim.pdf"}}
+    source = builders.done()
+    start = Checkpoint.objects.get(branch=source.branch, kind="start")
+    asked = Message.objects.get(branch=source.branch, role="user")
+    asked.body = {"content": [picture, {"text": None}, file], "name": "anna"}
+    asked.save()
+    other: dict[str, Any] = {"actor": SYSTEM, "session_id": source.pk, "reason": "She meant the damage"}
+    fork = actions.fork(**other, checkpoint_id=start.pk, replace=asked.position, message="What is it worth?")
+    repaired = actions.replace_message(**other, position=asked.position, text="What is it worth?")
+    for session in (fork, repaired):
+        base = restore.read(builders.branch_of(session)).checkpoint
+        assert base is not None
+        body = base.context[1].body
+        assert body["content"] == [picture, {"text": "What is it worth?"}, file]
+        assert (body["role"], body["name"]) == ("user", "anna")
+
+
 @pytest.mark.parametrize(
     "kind, place, message, error",
     [

@@ -23,6 +23,7 @@ from sessions_app.actions.base import (
     required_reason,
 )
 from sessions_app.actions.history import find_checkpoint, move_to, set_status_at
+from sessions_app.actions.replaced_messages import replacement
 from sessions_app.history import restore
 from sessions_app.models import (
     Branch,
@@ -54,7 +55,8 @@ def fork(
     It is paused there, or queued with `run` or a `message`; at the end of a turn and without a message it is idle.
 
     :param message: The next message; or, with `replace`, the one that takes the place of an earlier message.
-    :param replace: The position of the user's message that `message` replaces. The new text keeps the blanks around it.
+    :param replace: The position of the user's message that `message` replaces. The new text keeps the blanks around it;
+        the pictures and files of the message stay.
     :returns: The new session.
     :raises NotFound: for a checkpoint that no branch of this session shows, and if the model's context there has no
         user's message at `replace`.
@@ -118,7 +120,7 @@ def _replace_message(
     reason: str,
     now: datetime,
 ) -> None:
-    """Begin the fork with a checkpoint of its own, in whose context another text replaces a user's message."""
+    """Begin the fork with a checkpoint of its own, in whose context another text replaces that of a user's message."""
     if checkpoint.kind == Checkpoint.Kind.END:
         raise Invalid(
             "This checkpoint is the end of its turn, so the model would not read the new message. "
@@ -126,18 +128,11 @@ def _replace_message(
         )
     branch = fork.current_branch
     context = restore.context_of(branch, checkpoint)
-    if not any(message.position == position and message.role == Message.Role.USER for message in context):
+    replaced = next((message for message in context if message.position == position), None)
+    if replaced is None or replaced.role != Message.Role.USER:
         raise NotFound(f"The model sees no user message {position} at this checkpoint.")
     place = fork.position + 1
-    Message.objects.create(
-        branch=branch,
-        position=place,
-        role=Message.Role.USER,
-        text=text,
-        body={"content": [{"text": None}]},
-        author=actor.name,
-        created_at=now,
-    )
+    replacement(replaced, text, branch=branch, position=place, author=actor.name, now=now)
     Checkpoint.objects.create(
         branch=branch,
         position=place + 1,

@@ -30,8 +30,9 @@ from sessions_app.actions.base import (
 )
 from sessions_app.actions.calls import why_of_others
 from sessions_app.actions.history import leave, move_to, set_status_at
+from sessions_app.actions.replaced_messages import replacement
 from sessions_app.history import from_state, restore
-from sessions_app.history.message_rows import RESULT_OF, RESULT_SOURCE, pack
+from sessions_app.history.message_rows import pack
 from sessions_app.models import (
     Approval,
     Branch,
@@ -80,14 +81,13 @@ class RepairDraft:
 
     def add_message(self, original: Message, text: str) -> Message:
         """A message on the new branch that replaces the original, with another text."""
-        return Message.objects.create(
+        return replacement(
+            original,
+            text,
             branch=self.new_branch,
             position=self.next_position(),
-            role=original.role,
-            text=text,
-            body=_body_without_text(original),
             author=self.actor.name,
-            created_at=self.now,
+            now=self.now,
         )
 
     def add_body(self, body: dict[str, Json]) -> Message:
@@ -277,19 +277,3 @@ def _set_status_of_step(draft: RepairDraft) -> None:
     if session.phase == Phase.ERROR:
         session.phase, session.previous_phase, session.error = draft.checkpoint.phase, "", ""
         session.phase_since = draft.now
-
-
-def _body_without_text(message: Message) -> dict[str, Json]:
-    """The message's body with one empty place for another text: that of its text, or of its tool's result."""
-    body = {key: value for key, value in message.body.items() if key not in (RESULT_OF, RESULT_SOURCE)}
-    content = [dict(part) for part in body.get("content", ())]
-    for part in content:
-        if "tool_call_result" in part:
-            part["tool_call_result"] = {**part["tool_call_result"], "result": None}
-            break
-        if "text" in part:
-            part["text"] = None
-            break
-    else:
-        content.insert(0, {"text": None})
-    return {**body, "content": content}
