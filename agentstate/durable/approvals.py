@@ -25,6 +25,7 @@ from haystack.utils.deserialization import deserialize_component_inplace
 
 from agentstate.durable import run_context
 from agentstate.durable.run_context import RunContext
+from agentstate.durable.state.encoding import encode_lossy
 from agentstate.names import ENDED_CALL_STATES, STAFF_NOTE, Decision
 
 _T = TypeVar("_T")
@@ -59,7 +60,7 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         record = run.call(tool_call_id)
         approval = record.approval if record is not None else None
         edited = approval.edited if approval is not None else None
-        arguments = tool_params if edited is None else edited
+        arguments = tool_params if edited is None else _with_unchanged(edited, tool_params)
         if approval is None or approval.carried:
             # A call that has ended does not run: a person may have entered its result.
             has_ended = record is not None and record.status in ENDED_CALL_STATES
@@ -111,6 +112,29 @@ def _is_allowed(run: RunContext, tool: str) -> bool:
     if tool in run.allowed:
         run.allowed = run.journal.allowed()
     return tool in run.allowed
+
+
+def _with_unchanged(edited: dict[str, Any], requested: dict[str, Any]) -> dict[str, Any]:
+    """The edited arguments, of which those that nobody has changed are the requested values themselves.
+
+    People see and send back the stored form of the others as well, which is another value where that has a tag.
+    """
+    stored, _ = encode_lossy(requested)
+    return {
+        name: requested[name] if name in stored and _is_same(stored[name], value) else value
+        for name, value in edited.items()
+    }
+
+
+def _is_same(first: Any, second: Any) -> bool:
+    """Whether it is the same JSON: `1`, `1.0` and `true` differ, the order of keys does not count."""
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(_is_same(first[key], second[key]) for key in first)
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(_is_same, first, second))
+    return bool(first == second)
 
 
 def _note_of_change(tool: str, arguments: dict[str, Any], message: str) -> str:

@@ -4,14 +4,16 @@ What is said of a value names the place and the rule, never the value, which the
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jsonschema
 from referencing.exceptions import Unresolvable
 
+from agentstate.durable.breakpoints import same_value
 from agentstate.durable.json_types import TYPE_WORDS
+from agentstate.durable.state.tags import without_tags
 
 Json = Any
 _RULES = {
@@ -66,18 +68,25 @@ def broken_rule(value: Json, schema: Json) -> str | None:
     return None
 
 
-def unfit_arguments(tool: str, schema: Json, edited: Json, requested: Iterable[str]) -> Unfit | None:
+def unfit_arguments(
+    tool: str, schema: Json, edited: Mapping[str, Json], requested: Mapping[str, Json]
+) -> Unfit | None:
     """Why a call cannot run with these arguments in place of the requested ones; None if it can.
 
     Beyond the schema, none may be added that the tool does not have.
 
-    :param requested: The names of the arguments that the agent asked for.
+    :param edited: As a person has sent them: in the form in which they are stored, those that were not changed.
+    :param requested: The arguments that the agent asked for, as they are stored.
     :raises WrongSchemaError: for a schema that is not one.
     """
     unknown = set(edited) - set(schema.get("properties", {})) - set(requested)
     if unknown:
         return Unfit(f"{tool} has no argument {', '.join(sorted(unknown))}.")
-    rule = broken_rule(edited, schema)
+    values = {
+        name: without_tags(value) if name in requested and same_value(requested[name], value) else value
+        for name, value in edited.items()
+    }
+    rule = broken_rule(values, schema)
     if rule is None:
         return None
     place = rule.partition(" ")[0]
