@@ -420,7 +420,7 @@ def test_a_later_page_of_the_refused_stays_while_the_action_is_under_way(operato
         outcome="refused", why="It has finished.", done_at=timezone.now()
     )
     page = operator.get(f"/bulk/actions/{bulk_action.pk}/?after={first.pk}").content.decode()
-    [polled] = re.findall(r'id="progress" hx-get="([^"]+)"', page)
+    [polled] = re.findall(r'id="progress"\s+hx-get="([^"]+)"', page)
     part = operator.get(unescape(polled), headers={"HX-Request": "true"}).content.decode()
     for text in (page, part):
         assert str(second.session_id) in text
