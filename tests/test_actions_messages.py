@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from haystack.dataclasses import (
     FileContent,
     ImageContent,
     ReasoningContent,
+    TextContent,
     ToolCall,
     ToolCallResult,
 )
@@ -464,3 +466,28 @@ def test_the_documentation_says_how_long_a_message_may_be() -> None:
         f"{typed.JSON_BYTES // typed.KB} KB each",
     ):
         assert limit in row
+
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+@pytest.mark.parametrize("after_json", [False, True])
+@pytest.mark.parametrize(
+    "message",
+    [
+        ChatMessage.from_tool(
+            (TextContent("a"), ImageContent(PNG, mime_type="image/png")), origin=ToolCall("look_up", {})
+        ),
+        ChatMessage.from_tool(
+            [TextContent("a"), ImageContent(PNG, mime_type="image/png")], origin=ToolCall("look_up", {})
+        ),
+        ChatMessage.from_user(content_parts=[TextContent("a"), ImageContent(PNG, meta=None)]),  # type: ignore[arg-type]
+    ],
+)
+def test_what_haystack_writes_of_a_message_that_it_can_read_again_is_taken(
+    message: ChatMessage, after_json: bool
+) -> None:
+    written = message.to_dict()
+    written = json.loads(json.dumps(written)) if after_json else written
+    ChatMessage.from_dict(json.loads(json.dumps(written)))
+    assert message_parts.why_not_built(written, ["user", "tool"]) == ""

@@ -810,3 +810,17 @@ def test_calls_in_doubt_are_decided_with_a_resume_only_by_who_may_do_both(client
     answer = client.get(address(session, "resume"))
     assert lacking in unescape(answer.content.decode())
     assert "Decide" not in re.findall(r"<button[^>]*>([^<]*)</button>", answer.content.decode())
+
+
+@pytest.mark.slow
+def test_a_session_stays_with_whoever_has_it_where_the_form_is_sent_unchanged(operator):
+    gone = builders.user("viewer", "gone")
+    session = builders.paused(assignee=gone)
+    gone.groups.clear()
+    form = operator.get(address(session, "assign")).content.decode()
+    [chosen] = re.findall(r'<option value="([^"]+)" selected', form)
+    assert chosen == "gone"
+    answer = operator.post(address(session, "assign"), {"version": session.version, "assignee": chosen})
+    assert answer.status_code == 400
+    session.refresh_from_db()
+    assert session.assignee == gone

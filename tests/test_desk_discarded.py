@@ -373,3 +373,26 @@ def test_a_long_discarded_branch_costs_the_same_queries_on_each_page(
     for query in ("", "?from=90", "?at=150", "?from=0", "?at=999999"):
         with django_assert_max_num_queries(26):
             assert desk.get(f"/sessions/{long_branch.pk}/branches/1/{query}").status_code == 200
+
+
+@pytest.mark.slow
+def test_two_discarded_branches_of_which_one_left_the_other_have_no_id_in_common(anna, desk):
+    history = builders.looked_up()
+    start = Checkpoint.objects.visible_on(history.branch).earliest("position")
+    for number in range(4):
+        step(history, "send_letter", text=f"letter {number};")
+    middle = Checkpoint.objects.filter(branch=history.branch, kind="step").order_by("position")[2]
+    rewind(history, anna, middle, "Another letter")
+    for number in range(4, 7):
+        step(history, "send_letter", text=f"letter {number};")
+    rewind(history, anna, start, "Begin again")
+    here = f"/sessions/{history.session.pk}/"
+    parts = [
+        desk.get(f"{here}branches/{number}/", headers={"HX-Request": "true"}).content.decode()
+        for number in (1, 2)
+    ]
+    ids = re.findall(r' id="([^"]+)"', desk.get(here).content.decode())
+    ids = [each for each in ids if each not in ("t1", "t2")]  # the lines that the parts replace
+    for part in parts:
+        ids += re.findall(r' id="([^"]+)"', part)
+    assert sorted(set(ids)) == sorted(ids)

@@ -952,8 +952,13 @@ def test_links_within_a_session_keep_the_queue_from_which_it_was_opened(desk):
     """All that lead to a page of the session or to a dialog on it."""
     session = builders.rewound(status="paused")
     call = ToolCall.objects.filter(branch__session=session).latest("position")
-    for page in ("", "conversation/", "state/", "checkpoints/", "audit/", "branches/1/", f"calls/{call.pk}/"):
-        text = desk.get(f"/sessions/{session.pk}/{page}?queue=paused").content.decode()
+    start = Checkpoint.objects.visible_on(builders.branch_of(session)).earliest("position")
+    tabs = ("", "conversation/", "state/", "checkpoints/", "audit/", "branches/1/", f"calls/{call.pk}/")
+    forms = ("rewind/", "fork/", f"rewind/?checkpoint={start.pk}", f"fork/?checkpoint={start.pk}", "undo/")
+    waiting = builders.waiting_for_approval()
+    for session, page in [(session, page) for page in (*tabs, *forms)] + [(waiting, "")]:
+        mark = "&" if "?" in page else "?"
+        text = desk.get(f"/sessions/{session.pk}/{page}{mark}queue=paused").content.decode()
         main = text.partition("<main")[2]
         for link in re.findall(rf'href="(/sessions/{session.pk}/[^"]*)"', main):
             path, _, query = link.partition("#")[0].partition("?")

@@ -80,3 +80,34 @@ def test_a_script_that_changes_one_argument_leaves_the_others_as_they_are(payloa
     script.decide("c1", approve=True, arguments={**pending.arguments, **other, "order": "B"})
     assert script.resume().text == "Over."
     assert given == [{**ASKED, "order": "B"}]
+
+
+@pytest.mark.parametrize("at_breakpoint", [True, False])
+def test_a_script_that_approves_a_call_runs_it_with_the_arguments_that_it_shows(at_breakpoint: bool) -> None:
+    """Those that were set before, at the breakpoint or with an earlier approval."""
+    build, given = sending()
+    script = DurableAgent(build(), MemoryJournal.open(), policies=None if at_breakpoint else APPROVAL)
+    stop = Breakpoint("send")
+    if at_breakpoint:
+        script.run("hi", break_point=stop)
+        script.decide("c1", arguments={**ASKED, "order": "B"})
+    else:
+        script.run("hi")
+        script.decide("c1", approve=True, arguments={**ASKED, "order": "B"})
+        script.resume(break_point=stop)
+    [pending] = script.pending()
+    assert pending.arguments["order"] == "B"
+    script.decide("c1", approve=True)
+    assert script.resume().text == "Over."
+    assert [arguments["order"] for arguments in given] == ["B"]
+
+
+def test_a_number_that_a_person_has_changed_to_another_type_reaches_the_tool(desk: Desk) -> None:
+    build, given = sending()
+    desk.agent(build, policies=APPROVAL)
+    session = desk.run(desk.start())
+    shown = Approval.objects.get(session=session).arguments
+    edited = {**shown, "payload": {"n": True}}
+    actions.approve(actor=SYSTEM, session_id=session.pk, call_id="c1", edited=edited)
+    assert desk.run(session).final_answer == "Over."
+    assert given[0]["payload"] == {"n": True}

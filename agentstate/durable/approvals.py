@@ -73,7 +73,7 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         if approval is None or approval.decision == Decision.REUSED:
             return allow
         if approval.decision in ("", Decision.APPROVED):
-            if arguments == tool_params:
+            if arguments is tool_params or _is_same(arguments, tool_params):
                 return allow
             return ToolExecutionDecision(
                 tool_name=tool_name,

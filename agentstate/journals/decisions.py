@@ -60,8 +60,8 @@ def decision_record(
     ):
         decision = Decision.APPROVED if runs else Decision.REJECTED
         plain = _plain(arguments) if arguments is not None else None
-        if runs and plain is None and call.approval is not None and call.approval.decision == "":
-            plain = call.approval.arguments  # which the request shows
+        if runs and plain is None and call.approval is not None:
+            plain = call.approval.edited  # which the request, or the breakpoint, shows
         changes = {"approval": {"decision": decision, "arguments": plain, "message": message}}
     else:
         raise LookupError(_why_undecided(store, call))

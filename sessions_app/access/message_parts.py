@@ -4,7 +4,7 @@ Without Haystack, which web processes do not import.
 """
 
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any
@@ -19,6 +19,7 @@ _NAMES: dict[type, str] = {
     str: "a text",
     dict: "an object",
     list: "a list",
+    tuple: "a tuple",
     bool: "true or false",
     NoneType: "null",
 }
@@ -69,15 +70,20 @@ CALL = PartFields(
 PARTS: dict[str, PartFields] = {
     "image": PartFields(
         {"base64_image": _TEXT},
-        {"mime_type": _TEXT_OR_NONE, "detail": _TEXT_OR_NONE, "meta": _OBJECT, "validation": _FLAG},
+        {"mime_type": _TEXT_OR_NONE, "detail": _TEXT_OR_NONE, "meta": (dict, NoneType), "validation": _FLAG},
     ),
     "file": PartFields(
         {"base64_data": _TEXT},
-        {"mime_type": _TEXT_OR_NONE, "filename": _TEXT_OR_NONE, "extra": _OBJECT, "validation": _FLAG},
+        {
+            "mime_type": _TEXT_OR_NONE,
+            "filename": _TEXT_OR_NONE,
+            "extra": (dict, NoneType),
+            "validation": _FLAG,
+        },
     ),
     "tool_call": CALL,
-    "tool_call_result": PartFields({"result": (str, list), "origin": _OBJECT, "error": _FLAG}, {}),
-    "reasoning": PartFields({"reasoning_text": _TEXT}, {"extra": _OBJECT}),
+    "tool_call_result": PartFields({"result": (str, list, tuple), "origin": _OBJECT, "error": _FLAG}, {}),
+    "reasoning": PartFields({"reasoning_text": _TEXT}, {"extra": (dict, NoneType)}),
 }
 _IN_RESULTS = ("text", "image", "file")
 
@@ -126,9 +132,20 @@ def _why_wrong_of_kind(kind: str, value: Json) -> str:
     if kind == "tool_call_result":
         if why := _why_unfit(value["origin"], CALL):
             return f"has an origin that {why}"
-        if isinstance(value["result"], list) and (why := _why_wrong("part", value["result"], _IN_RESULTS)):
+        parts = value["result"]
+        if not isinstance(parts, str) and (why := _why_wrong("part", _with_kinds(parts), _IN_RESULTS)):
             return f"has a result that is wrong: {why}"
     return ""
+
+
+def _with_kinds(parts: Iterable[Json]) -> list[Json]:
+    """The parts of a result, each under its kind, without which Haystack writes the pictures and files of a tuple."""
+    of_fields = {"base64_image": "image", "base64_data": "file"}
+    kinds = [
+        next((of_fields[name] for name in of_fields if isinstance(part, dict) and name in part), "")
+        for part in parts
+    ]
+    return [{kind: part} if kind else part for kind, part in zip(kinds, parts, strict=True)]
 
 
 def _why_unfit(value: Json, fields: PartFields) -> str:

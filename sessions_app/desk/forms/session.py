@@ -6,6 +6,7 @@ An action that asks for nothing but a reason needs no form of its own: `form_of`
 from typing import Any
 
 from django import forms
+from django.contrib.auth.models import User
 from django.http import Http404
 
 from sessions_app import actions
@@ -291,6 +292,14 @@ class AssignForm(ActionForm):
             "invalid_choice": "%(value)s cannot see sessions, or has no account, so none can be assigned to them."
         },
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Without a choice for whoever has the session now, nobody would be chosen unseen.
+        field = self.fields["assignee"]
+        if isinstance(field, forms.ModelChoiceField) and self.session.assignee_id is not None:
+            present = User.objects.filter(pk=self.session.assignee_id)
+            field.queryset = people_who_may(StaffPermission.VIEW).order_by("username") | present
 
     def perform(self, **arguments: Any) -> Session:
         return actions.assign(**arguments)

@@ -111,6 +111,7 @@ def _render(
     poll = kept.copy()
     poll.update({"after": after, "seen": page.mark} if after else {"seen": page.mark})
     values = {
+        "queue": queues.ATTENTION,
         "page": page,
         "kind": kind,
         "tool": tool,
@@ -153,7 +154,6 @@ def _around_the_lines(
     selected["queue"] = queues.ATTENTION.key
     return {
         **chips_of(request, context, selected),
-        "queue": queues.ATTENTION,
         "demo": demo.suggestions(_scripted_agents()),
     }
 

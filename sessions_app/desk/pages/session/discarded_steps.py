@@ -29,8 +29,8 @@ def read_page(
     """`PAGE` steps of the ``branch`` itself, from the one on that starts at ``first``. At most twelve queries.
 
     :param discarded: What is discarded of the branch.
-    :param in_place: They are shown on one page with the current history, of which the branch shows all up to where it
-        was left.
+    :param in_place: They are shown on one page with the history that the branch left, whose step at that place begins
+        at the same checkpoint.
     """
     first = max(first, discarded.begins_at)
     ends = _starts(branch).filter(position__gt=first).order_by("position")[:PAGE]
@@ -39,7 +39,7 @@ def read_page(
     rows = Rows.read(context, branch, after=max(0, first - 1), upto=later and later - 1)
     items = timeline_items.with_replacements(rows.assemble(), replacements.on(branch, context.mask))
     for step in steps_of(items):
-        if in_place and step.position <= discarded.left_at:
+        if in_place and step.position <= discarded.begins_at:
             step.discarded_on = branch.number
     return TimelinePage(
         [item for item in items if not isinstance(item, StepItem) or item.begun],
