@@ -24,7 +24,7 @@ ASKED = {"order": "A", "amount": 1e16, "payload": PAYLOAD}
 APPROVAL = {"send": ToolPolicy(approval=True)}
 
 
-def sending() -> tuple[Callable[[], Agent], list[dict[str, Any]]]:
+def sending(asked: dict[str, Any] = ASKED) -> tuple[Callable[[], Agent], list[dict[str, Any]]]:
     """An agent that asks for one call, and what its tool is given."""
     given: list[dict[str, Any]] = []
 
@@ -39,7 +39,7 @@ def sending() -> tuple[Callable[[], Agent], list[dict[str, Any]]]:
         "required": list(types),
     }
     tool = Tool(name="send", description="Sends.", parameters=parameters, function=send)
-    model = scripted([Call("send", ASKED, id="c1")], "Over.")
+    model = scripted([Call("send", asked, id="c1")], "Over.")
     return lambda: Agent(chat_generator=model, tools=[tool]), given
 
 
@@ -103,11 +103,11 @@ def test_a_script_that_approves_a_call_runs_it_with_the_arguments_that_it_shows(
 
 
 def test_a_number_that_a_person_has_changed_to_another_type_reaches_the_tool(desk: Desk) -> None:
-    build, given = sending()
+    build, given = sending({**ASKED, "payload": {"n": 1}})
     desk.agent(build, policies=APPROVAL)
     session = desk.run(desk.start())
     shown = Approval.objects.get(session=session).arguments
     edited = {**shown, "payload": {"n": True}}
     actions.approve(actor=SYSTEM, session_id=session.pk, call_id="c1", edited=edited)
     assert desk.run(session).final_answer == "Over."
-    assert given[0]["payload"] == {"n": True}
+    assert given[0]["payload"]["n"] is True
