@@ -26,6 +26,7 @@ from haystack.utils.deserialization import deserialize_component_inplace
 from agentstate.durable import run_context
 from agentstate.durable.run_context import RunContext
 from agentstate.durable.state.encoding import encode_lossy
+from agentstate.durable.state.keys import same_json
 from agentstate.names import ENDED_CALL_STATES, STAFF_NOTE, Decision
 
 _T = TypeVar("_T")
@@ -73,7 +74,7 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         if approval is None or approval.decision == Decision.REUSED:
             return allow
         if approval.decision in ("", Decision.APPROVED):
-            if arguments is tool_params or _is_same(arguments, tool_params):
+            if arguments is tool_params or same_json(arguments, tool_params):
                 return allow
             return ToolExecutionDecision(
                 tool_name=tool_name,
@@ -121,20 +122,9 @@ def _with_unchanged(edited: dict[str, Any], requested: dict[str, Any]) -> dict[s
     """
     stored, _ = encode_lossy(requested)
     return {
-        name: requested[name] if name in stored and _is_same(stored[name], value) else value
+        name: requested[name] if name in stored and same_json(stored[name], value) else value
         for name, value in edited.items()
     }
-
-
-def _is_same(first: Any, second: Any) -> bool:
-    """Whether it is the same JSON: `1`, `1.0` and `true` differ, the order of keys does not count."""
-    if type(first) is not type(second):
-        return False
-    if isinstance(first, dict):
-        return first.keys() == second.keys() and all(_is_same(first[key], second[key]) for key in first)
-    if isinstance(first, list):
-        return len(first) == len(second) and all(map(_is_same, first, second))
-    return bool(first == second)
 
 
 def _note_of_change(tool: str, arguments: dict[str, Any], message: str) -> str:

@@ -125,10 +125,10 @@ def difference(before: Json, after: Json) -> dict[str, Json] | None:
         isinstance(before, list)
         and isinstance(after, list)
         and len(after) >= len(before)
-        and _same(before, after[: len(before)])
+        and same_json(before, after[: len(before)])
     ):
         return {"extend": after[len(before) :]} if len(after) > len(before) else None
-    return None if _same(before, after) else {"set": after}
+    return None if same_json(before, after) else {"set": after}
 
 
 def apply(current: Json, change: Mapping[str, Json]) -> Json:
@@ -151,14 +151,14 @@ def stable(value: Any) -> bool:
     )
 
 
-def _same(before: Json, after: Json) -> bool:
-    # 1, 1.0 and True are equal in Python, but they are different stored values.
+def same_json(before: Json, after: Json) -> bool:
+    """Whether two stored values are the same: 1, 1.0 and True are not; the order of keys does not count."""
     if type(before) is not type(after):
         return False
     if isinstance(before, dict):
-        return before.keys() == after.keys() and all(_same(before[key], after[key]) for key in before)
+        return before.keys() == after.keys() and all(same_json(before[key], after[key]) for key in before)
     if isinstance(before, list):
-        return len(before) == len(after) and all(map(_same, before, after))
+        return len(before) == len(after) and all(map(same_json, before, after))
     return bool(before == after)
 
 
