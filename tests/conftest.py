@@ -381,12 +381,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if _uses_database(item)]
         config.hook.pytest_deselected(items=rest)
     # What takes longest begins first, or one worker would end long after the others: what kills processes, and of the
-    # other long tests those with the fewest cases.
+    # other long tests those that start servers, and those with the fewest cases.
     cases = Counter(_name(item) for item in items)
 
-    def place(item: pytest.Item) -> tuple[bool, int]:
+    def place(item: pytest.Item) -> tuple[bool, bool, int]:
         is_long = item.get_closest_marker("long") is not None
-        return item.get_closest_marker("chaos") is None, cases[_name(item)] if is_long else len(items)
+        starts_servers = not MARK_OF_FIXTURE.keys().isdisjoint(getattr(item, "fixturenames", ()))
+        return (
+            item.get_closest_marker("chaos") is None,
+            not (is_long and starts_servers),
+            cases[_name(item)] if is_long else len(items),
+        )
 
     items.sort(key=place)
 
