@@ -101,18 +101,18 @@ def why_not_built(message: Json, roles: list[str]) -> str:
     content = message.get("content")
     if not isinstance(content, list) or not content:
         return "its content is not a list of parts"
-    return _why_wrong("part", content, ("text", *PARTS))
+    return _why_wrong(content, ("text", *PARTS))
 
 
-def _why_wrong(what: str, parts: list[Json], kinds: tuple[str, ...]) -> str:
+def _why_wrong(parts: list[Json], kinds: tuple[str, ...]) -> str:
     """What is wrong with the first part that is not as one of these kinds is."""
     for number, part in enumerate(parts, 1):
         if not isinstance(part, dict) or len(part) != 1 or not part.keys() <= set(kinds):
-            return f"its {what} {number} is not an object with one of the keys {', '.join(kinds)}"
+            return f"its part {number} is not an object with one of the keys {', '.join(kinds)}"
         [(kind, value)] = part.items()
         why = _why_wrong_of_kind(kind, value)
         if why:
-            return f"the {kind} of its {what} {number} {why}"
+            return f"the {kind} of its part {number} {why}"
     return ""
 
 
@@ -133,7 +133,7 @@ def _why_wrong_of_kind(kind: str, value: Json) -> str:
         if why := _why_unfit(value["origin"], CALL):
             return f"has an origin that {why}"
         parts = value["result"]
-        if not isinstance(parts, str) and (why := _why_wrong("part", _with_kinds(parts), _IN_RESULTS)):
+        if not isinstance(parts, str) and (why := _why_wrong(_with_kinds(parts), _IN_RESULTS)):
             return f"has a result that is wrong: {why}"
     return ""
 
