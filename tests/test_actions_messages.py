@@ -372,6 +372,10 @@ NOT_BUILT: list[tuple[dict[str, Any], str]] = [
     ({"image": {"base64_image": "a"}}, "the image of its part 1 has a base64_image that is not base64"),
     ({"image": {"base64_image": "YQ==", "mime_type": "text/plain"}}, "which is none of an image"),
     ({"image": {"base64_image": 5}}, "has a base64_image that is not a text"),
+    (
+        {"image": {"base64_image": "UEsDBAoAAAAAAA=="}},
+        "has no mime_type, and its data are of the type 'applic",
+    ),
     ({"file": {"base64_data": "é"}}, "the file of its part 1 has a base64_data that is not base64"),
     ({"file": {"base64_data": "YQ==", "name": "a.txt"}}, "has a key 'name', which is unknown"),
     ({"tool_call": {"tool_name": "look_up"}}, "the tool_call of its part 1 has no arguments"),

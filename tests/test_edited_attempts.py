@@ -118,6 +118,20 @@ def test_whoever_approves_an_attempt_may_change_its_arguments_again(desk: Desk) 
     assert paid() == ["pay(10)", "pay(7)"]
 
 
+def test_an_attempt_that_waits_at_a_breakpoint_is_found_by_the_name_of_its_call(desk: Desk) -> None:
+    desk.agent(paying(), policies={"pay": POLICIES["idempotent"]})
+    session = desk.run(desk.start())
+    assert session.is_failed
+    actions.set_breakpoint(actor=builders.SYSTEM, session_id=session.pk, tool="pay")
+    session = desk.run(desk.resume(session))
+    assert session.at_breakpoint is not None
+    actions.change_arguments(
+        actor=builders.SYSTEM, session_id=session.pk, call_id="c1", arguments={"amount": 7}
+    )
+    assert desk.run(desk.resume(session)).final_answer == "Over."
+    assert paid() == ["pay(100)", "pay(7)"]
+
+
 def test_the_call_and_the_audit_trail_say_who_set_the_arguments_of_an_attempt(
     desk: Desk, client: Client
 ) -> None:

@@ -102,8 +102,11 @@ def test_a_script_that_approves_a_call_runs_it_with_the_arguments_that_it_shows(
     assert [arguments["order"] for arguments in given] == ["B"]
 
 
-def test_a_number_that_a_person_has_changed_to_another_type_reaches_the_tool(desk: Desk) -> None:
-    build, given = sending({**ASKED, "payload": {"n": 1}})
+@pytest.mark.parametrize("amount", [1e16, 1.5], ids=["beside a tagged argument", "beside plain arguments"])
+def test_a_number_that_a_person_has_changed_to_another_type_reaches_the_tool(
+    desk: Desk, amount: float
+) -> None:
+    build, given = sending({**ASKED, "amount": amount, "payload": {"n": 1}})
     desk.agent(build, policies=APPROVAL)
     session = desk.run(desk.start())
     shown = Approval.objects.get(session=session).arguments

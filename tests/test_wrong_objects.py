@@ -134,6 +134,14 @@ def test_what_no_run_can_be_given(durable: DurableAgent, what: str) -> None:
     assert durable.run("hi").text == "Long done."
 
 
+@pytest.mark.parametrize("key", ["order\ud800", "order\x00"])
+def test_a_key_that_cannot_be_stored_is_refused(durable: DurableAgent, key: str) -> None:
+    with pytest.raises(ValueError, match="which cannot be stored"):
+        durable.run("hi", key=key)
+    assert not durable.journal().store.turns.all
+    assert durable.run("hi", key="order 1").text == "Long done."
+
+
 def test_the_same_is_said_of_an_asynchronous_run(durable: DurableAgent) -> None:
     wrong: Any = ["hello"]
     with pytest.raises(TypeError, match="The messages contain a str"):

@@ -16,6 +16,7 @@ from agentstate.durable.call_ids import is_usable_id, new_call_id
 from agentstate.durable.records import NewCall
 from agentstate.durable.run_context import RunContext
 from agentstate.durable.state.encoding import encode_lossy
+from agentstate.durable.state.keys import same_json
 
 
 def plan_added_calls(run: RunContext, state: State) -> None:
@@ -66,7 +67,9 @@ def _recorded_id(run: RunContext, call: ToolCall, used: Container[str | None]) -
         (
             record.call_id
             for record in run.calls.values()
-            if record.call_id not in used and record.tool == call.tool_name and record.arguments == arguments
+            if record.call_id not in used
+            and record.tool == call.tool_name
+            and same_json(record.arguments, arguments)
         ),
         None,
     )

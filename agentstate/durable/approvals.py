@@ -196,9 +196,10 @@ def _has_to_be_confirmed(run: RunContext, call: ToolCall) -> bool:
     approval = record.approval if record is not None else None
     if approval is None or (approval.carried and run.policy(call.tool_name).approval):
         return run.policy(call.tool_name).approval
-    return approval.decision != Decision.REUSED and not (
-        approval.decision == Decision.APPROVED and approval.arguments in (None, call.arguments)
-    )
+    if approval.decision == Decision.REUSED:
+        return False
+    is_as_decided = approval.arguments is None or same_json(approval.arguments, call.arguments)
+    return approval.decision != Decision.APPROVED or not is_as_decided
 
 
 class _ToolPolicies(ConfirmationPolicy):

@@ -51,6 +51,7 @@ from agentstate.durable.records import AnsweredCall, CallRecord, Signals
 from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import Finished, Yielded, requested_end
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
+from agentstate.durable.state.keys import same_json
 from agentstate.names import (
     AGENT_GENERATOR,
     ENDED_CALL_STATES,
@@ -183,7 +184,7 @@ class CheckPendingCalls(DurableHook):
         for call in calls:
             record = run.calls[call.id or ""]
             arguments, _ = encode_lossy(call.arguments)
-            sent = None if arguments == record.arguments else arguments
+            sent = None if same_json(arguments, record.arguments) else arguments
             pending.append(record if sent is record.sent else run.update_call(record, sent=sent))
         _suspend_for_doubts(run, pending, state)
         effects.suspend_for_approvals(run, pending)

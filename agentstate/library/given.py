@@ -45,9 +45,19 @@ def check_registered_key(key: Any) -> None:
 
 
 def check_key(key: Any) -> None:
-    """:raises TypeError: for the key of a turn that is no text."""
+    """
+    :raises TypeError: for the key of a turn that is no text.
+    :raises ValueError: for one that cannot be stored.
+    """
+    from agentstate.durable.state.encoding import clean_text
+
     if not isinstance(key, str):
         raise TypeError(f"The key of a turn is a text, not {an(key)}.")
+    if clean_text(key) != key:
+        raise ValueError(
+            f"The key {key!r} has a NUL character or an unpaired surrogate, which cannot be stored. Give the turn a "
+            "key without it."
+        )
 
 
 def live_inputs(

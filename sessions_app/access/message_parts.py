@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any
 
+import filetype
+
 from sessions_app.access.typed import cut
 
 Json = Any
@@ -123,10 +125,7 @@ def _why_wrong_of_kind(kind: str, value: Json) -> str:
     if why:
         return why
     if kind == "image":
-        mime_type = value.get("mime_type")
-        if value.get("validation", True) and mime_type and mime_type not in IMAGE_MIME_TYPES:
-            return f"has the mime_type {cut(mime_type)!r}, which is none of an image"
-        return _why_undecoded(value, "base64_image")
+        return _why_undecoded(value, "base64_image") or _why_no_image(value)
     if kind == "file":
         return _why_undecoded(value, "base64_data")
     if kind == "tool_call_result":
@@ -161,6 +160,19 @@ def _why_unfit(value: Json, fields: PartFields) -> str:
         if not isinstance(given, types[name]):
             return f"has a {name} that is not {' or '.join(_NAMES[each] for each in types[name])}"
     return ""
+
+
+def _why_no_image(value: dict[str, Json]) -> str:
+    """Whether the type is that of an image, unless nobody is to check that. Without one Haystack guesses it as here."""
+    if not value.get("validation", True):
+        return ""
+    mime_type = value.get("mime_type")
+    if mime_type:
+        why = f"has the mime_type {cut(mime_type)!r}"
+    else:
+        mime_type = filetype.guess_mime(b64decode(value["base64_image"]))
+        why = f"has no mime_type, and its data are of the type {mime_type!r}"
+    return f"{why}, which is none of an image" if mime_type and mime_type not in IMAGE_MIME_TYPES else ""
 
 
 def _why_undecoded(value: dict[str, Json], name: str) -> str:

@@ -30,7 +30,7 @@ from sessions_app.actions.base import (
     required_text,
 )
 from sessions_app.actions.calls import find_call
-from sessions_app.models import Approval, Session, StaffPermission, ToolCall
+from sessions_app.models import Approval, CallStatus, Session, StaffPermission, ToolCall
 
 MOST = 20
 Json = Any
@@ -131,7 +131,7 @@ def change_arguments(
     require(actor, CHANGE_ARGUMENTS)
     reason = optional_reason(reason)
     session = lock(session_id, expected_version)
-    call = find_call(session, call_id, ToolCall.objects.all())
+    call = find_call(session, call_id, ToolCall.objects.filter(status=CallStatus.PLANNED))
     check(session, CHANGE_ARGUMENTS, call=call)
     now = timezone.now()
     approval = Approval.objects.filter(call=call).first() or Approval(
