@@ -27,6 +27,7 @@ from agentstate.durable.run_end import (
     RetryLater,
     RunEnd,
 )
+from agentstate.durable.state.keys import same_json
 from agentstate.names import CallState
 from sessions_app.access.shown import cut_off
 from sessions_app.history.failures import cause_key
@@ -218,7 +219,7 @@ def _store_request(session: Session, call_key: int, request: ApprovalRequest, no
         # Whoever has a form of what was shown before has to look again.
         changes = {**shown, "fingerprint": request.fingerprint}
     if approval.decision:
-        edited = request.arguments if request.arguments != approval.arguments else None
+        edited = None if same_json(request.arguments, approval.arguments) else request.arguments
         undecided = {"decision": "", "decided_at": None, "decided_by": "", "message": "", "edited": edited}
         changes = {**shown, **request_fields, **undecided}
     Approval.objects.filter(pk=approval.pk).update(**changes)
