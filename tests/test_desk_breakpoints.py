@@ -311,6 +311,76 @@ def test_who_may_not_see_a_hidden_argument_cannot_find_its_value_by_breakpoints(
     assert desk.last_event(session).data["when"] == {"comparison": ">", "argument": {"amount": 50}}
 
 
+@pytest.mark.parametrize(
+    "keys, patterns, when",
+    [
+        ([], [r"secret \d+"], ("order", "contains", "A1 sec")),
+        ([], [r"secret \d+"], ("order", ">", "A1 s")),
+        ([], [r"secret \d+"], ("order", "!=", "A1")),
+        ([], [r"\b100\b"], ("amount", ">", 50)),
+        (["arguments"], [], ("amount", ">", 50)),
+    ],
+)
+def test_the_condition_of_a_person_who_may_not_see_hidden_values_is_not_met_by_an_argument_that_holds_one(
+    desk: driving.Desk, settings: Any, keys: list[str], patterns: list[str], when: tuple[str, str, Any]
+) -> None:
+    def build() -> Agent:
+        call = ToolCall("refund", {"order": "A1 secret 1234", "amount": 100}, id="r1")
+        return Agent(chat_generator=sample_agents.scripted([call], "Done."), tools=[sample_agents.refund])
+
+    desk.agent(build)
+    settings.AGENTSTATE_MASK_KEYS, settings.AGENTSTATE_MASK_PATTERNS = keys, patterns
+    stopped = {}
+    for role in ("operator", "supervisor"):
+        session = actions.set_breakpoint(
+            actor=builders.actor(role), session_id=desk.start().pk, tool="refund", when=when
+        )
+        stopped[role] = desk.run(session).at_breakpoint is not None
+    assert stopped == {"operator": False, "supervisor": True}
+
+
+def test_a_breakpoint_that_is_set_while_the_session_runs_compares_only_what_is_shown_too(
+    desk: driving.Desk, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AGENTSTATE_MASK_PATTERNS = [r"\b100\b"]
+    session = desk.start()
+
+    def set_meanwhile(what: str) -> None:
+        effects.append(what)
+        if what == "model(0)":
+            actions.set_breakpoint(
+                actor=builders.actor("operator"),
+                session_id=session.pk,
+                tool="refund",
+                when=("amount", ">", 50),
+            )
+
+    monkeypatch.setattr(sample_agents, "effect", set_meanwhile)
+    session = desk.run(session)
+    assert (session.status, session.at_breakpoint) == ("idle", None)
+    assert (session.breakpoints or [])[0]["as_shown"]
+
+
+def test_the_condition_of_a_person_who_may_not_see_hidden_values_is_met_by_an_argument_without_any(
+    desk: driving.Desk, operator: Client, settings: Any
+) -> None:
+    settings.AGENTSTATE_MASK_PATTERNS = [r"A\d"]
+    session = desk.start()
+    address = f"/sessions/{session.pk}/breakpoint/"
+    assert "hidden from you, the session does not stop" in operator.get(address).content.decode()
+    fields = {
+        "version": session.version,
+        "tool": "refund",
+        "argument": "amount",
+        "comparison": ">",
+        "value": "50",
+    }
+    assert operator.post(address, fields).status_code == 302
+    page = text_of(operator.get(f"/sessions/{session.pk}/"))
+    assert "if amount is more than 50 and nothing in it is hidden" in page
+    assert desk.run(session).at_breakpoint is not None
+
+
 def test_no_more_than_twenty_fit(desk: driving.Desk) -> None:
     session = desk.start()
     for _ in range(20):

@@ -55,8 +55,8 @@ def set_breakpoint(
     :param as_typed: The value is what a person has typed: JSON, or a text, by the type of the argument.
     :param once: Remove the breakpoint when it has stopped the session.
     :raises Invalid: for an unknown tool, argument or comparison, a value of a type that the argument never has, too
-        many breakpoints, and a comparison with a hidden value by a person who may not see it: where the session stops
-        would tell whether it was guessed.
+        many breakpoints, and a comparison with a hidden value by a person who may not see it. The condition of such
+        a person is compared with the arguments as they are shown: where the session stops tells no more than they do.
     """
     require(actor, SET_BREAKPOINT)
     reason = optional_reason(reason)
@@ -82,6 +82,8 @@ def set_breakpoint(
         raise Invalid(str(error)) from None
     _check_that_it_can_stop(session, breakpoint, schemas)
     row = breakpoint.to_dict()
+    if when is not None and not actor.may(StaffPermission.REVEAL):
+        row["as_shown"] = True
     session.breakpoints = [*present, {**row, "by": actor.name}]
     return commit(session, SET_BREAKPOINT.event, actor, reason, row)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from agentstate.durable.breakpoints import Place, stored_breakpoints
+from agentstate.durable.breakpoints import Place
 from agentstate.durable.policy import EffectScope
 from agentstate.durable.records import (
     CallEnd,
@@ -42,7 +42,7 @@ from sessions_app.models import (
     pre_approved_tools,
     unread_messages,
 )
-from sessions_app.runtime import statements, step_rows
+from sessions_app.runtime import session_breakpoints, statements, step_rows
 from sessions_app.runtime.checkpoint_rows import CheckpointRows, is_rows_only, positions_of, read_ids
 from sessions_app.runtime.commits import FencedCommits
 from sessions_app.runtime.connection import RunConnection
@@ -98,7 +98,7 @@ class OrmJournal(FencedCommits):
             replies=restored.replies,
             calls=restored.calls,
             allowed=allowed,
-            breakpoints=stored_breakpoints(session.breakpoints),
+            breakpoints=session_breakpoints.of_rows(session.breakpoints),
             passed=Place.from_dict(session.breakpoint_hit) if session.breakpoint_hit else None,
         )
 

@@ -17,12 +17,12 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model
 
-from agentstate.durable.breakpoints import stored_breakpoints
 from agentstate.durable.records import Signals
 from sessions_app.models import InboxMessage, Session, Status
 from sessions_app.models.columns import column, converted, converters_of, quoted
 from sessions_app.models.compiled import prepared_cursor
 from sessions_app.models.sql import Statement, insert_sql, update_sql
+from sessions_app.runtime import session_breakpoints
 
 Values = dict[str, Any]
 Rows = list[tuple[type[Model], tuple[str, ...], list[Values]]]
@@ -47,7 +47,7 @@ class Fence:
     breakpoints: Sequence[dict[str, Any]] = ()
 
     def signals(self) -> Signals:
-        return Signals(self.stop_request, self.unread > 0, stored_breakpoints(self.breakpoints))
+        return Signals(self.stop_request, self.unread > 0, session_breakpoints.of_rows(self.breakpoints))
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from django.http import Http404
 from agentstate.durable.breakpoints import Comparison
 from sessions_app import actions
 from sessions_app.access.action import Action
+from sessions_app.access.masking import Mask
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import CHANGE_ARGUMENTS, REMOVE_BREAKPOINT, SET_BREAKPOINT
 from sessions_app.desk.forms.base import ActionForm, optional_reason
@@ -18,7 +19,7 @@ from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.session import state
 from sessions_app.desk.pages.session.breakpoints import breakpoints_of
 from sessions_app.desk.pages.summary import published_tool
-from sessions_app.models import Session, ToolCall
+from sessions_app.models import Session, StaffPermission, ToolCall
 
 MODEL = ":model"  # which no tool is called
 
@@ -50,6 +51,10 @@ class BreakpointForm(ActionForm):
         names = [str(tool["name"]) for tool in (agent.tools if agent else [])]
         choices = [(MODEL, "the model"), *((name, name) for name in names)]
         self.fields["tool"].choices = choices  # type: ignore[attr-defined]
+        if Mask.configured().hides_anything and not self.context.actor.may(StaffPermission.REVEAL):
+            self.fields[
+                "argument"
+            ].help_text += " If something in it is hidden from you, the session does not stop."
 
     def perform(self, **arguments: Any) -> Session:
         argument, comparison, text = (arguments.pop(name) for name in ("argument", "comparison", "value"))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentstate.durable.breakpoints import Comparison
+from sessions_app.access.masking import Mask
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.wording import shorten
 
@@ -50,6 +51,8 @@ def _item(row: dict[str, Any]) -> BreakpointItem:
         comparison = Comparison(when["comparison"]).text
         [(name, value)] = when["argument"].items()
         condition = f"{name} {comparison} {shorten(json.dumps(value, ensure_ascii=False), 60)}"
+        if row.get("as_shown") and Mask.configured().hides_anything:
+            condition += " and nothing in it is hidden"
     return BreakpointItem(
         number=row["number"],
         place=row["tool"] or "the model",
