@@ -3,7 +3,7 @@
 The fields are those of the models: a new one is planted by itself, unless `UNPLANTED` says why it holds no free text.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from django.apps import apps
@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from agentstate.names import TYPE_TAG
 from sessions_app import actions
+from sessions_app.access.masking import _MASKED_FIELDS
 from sessions_app.finding import search_index
 from sessions_app.models import (
     AgentDefinition,
@@ -268,3 +269,47 @@ def checkpoints_of(session: Session) -> list[int]:
     return list(
         Checkpoint.objects.filter(branch__session=session).order_by("position").values_list("pk", flat=True)
     )
+
+
+MARK = "quokkalantern"
+
+
+def columns() -> Iterator[tuple[type[models.Model], str]]:
+    """The columns whose values are hidden where their own name is a hidden key."""
+    for model, names in _MASKED_FIELDS.items():
+        for field in model._meta.concrete_fields:
+            # A state value is hidden by the name of its key.
+            if field.name in names and model is not StateValue:
+                yield model, field.name
+
+
+def mark_columns(names: Collection[str]) -> None:
+    """Put a word, `MARK`, into each of the columns of these names, and of no others."""
+    for model, name in columns():
+        if name not in names:
+            continue
+        rows = list(model._default_manager.all())
+        for row in rows:
+            setattr(row, name, _marked(getattr(row, name)))
+        model._default_manager.bulk_update(rows, [name])
+    messages = list(Message.objects.all())
+    for message in messages:
+        # What a message repeats of a call.
+        if message.role == Message.Role.TOOL and not {"result", "error"}.isdisjoint(names):
+            message.text = _marked(message.text)
+        for part in message.body.get("content", ()) if "arguments" in names else ():
+            if call := part.get("tool_call"):
+                call["arguments"] = _marked(call["arguments"])
+    Message.objects.bulk_update(messages, ["text", "body"])
+
+
+def _marked(value: Any) -> Any:
+    """In an object beside what it holds, so that its readers still know it."""
+    if isinstance(value, dict):
+        items = {
+            name: _marked(item) if isinstance(item, dict | list) else item for name, item in value.items()
+        }
+        return value if TYPE_TAG in value else {**items, "planted": MARK}
+    if isinstance(value, list):
+        return [_marked(item) if isinstance(item, dict | list) else item for item in value]
+    return f"{value} {MARK}" if isinstance(value, str) and value else value

@@ -21,6 +21,7 @@ from sessions_app.models import (
     Event,
     InboxMessage,
     ModelCall,
+    RegisteredAgent,
     Session,
     StateValue,
     ToolCall,
@@ -476,6 +477,48 @@ def asks_to_pay(arguments: dict[str, Any]) -> Session:
     return history.rest("waiting", waiting_for="approval", why="It needs an approval.")
 
 
+RULES: dict[str, dict[str, Any]] = {
+    "uniqueItems": {"uniqueItems": True},
+    "enum": {"items": {"enum": ["S3CRET-1"]}},
+    "const": {"items": {"const": "S3CRET-1"}},
+    "contains": {"contains": {"const": "S3CRET-23"}},
+    "not contains": {"not": {"contains": {"const": "S3CRET-23"}}},
+    "if": {"if": {"contains": {"const": "S3CRET-23"}}, "then": {"maxItems": 1}, "else": {"maxItems": 3}},
+    "pattern": {"items": {"pattern": "1$"}},
+    "length": {"items": {"maxLength": 8}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES)
+def test_no_rule_of_a_schema_tells_anything_of_a_hidden_item_beside_one_that_is_typed(client, settings, rule):
+    settings.AGENTSTATE_MASK_PATTERNS = [r"S3CRET-\d+"]
+    client.force_login(builders.user("operator"))
+    answers = []
+    for hidden in ("S3CRET-1", "S3CRET-23"):
+        session = asks_to_pay({"to": [hidden], "amount": 5})
+        tools = RegisteredAgent.objects.get(key="payments").tools
+        tools[0]["parameters"]["properties"]["to"] = {"type": "array", **RULES[rule]}
+        RegisteredAgent.objects.update(tools=tools)
+        for amount in ("999", "6"):
+            typed = {"arg-to": json.dumps([HIDDEN, "S3CRET-1"], ensure_ascii=False), "arg-amount": amount}
+            answer = approve(client, session, **typed)
+            answers.append((answer.status_code, re.findall("do not fit.*", answer.content.decode())))
+    assert answers[:2] == answers[2:]
+
+
+@pytest.mark.slow
+def test_an_item_that_is_typed_beside_a_hidden_one_has_to_fit_the_schema(client):
+    client.force_login(builders.user("operator"))
+    session = asks_to_pay({"to": [SECRET], "amount": 5})
+    tools = RegisteredAgent.objects.get(key="payments").tools
+    tools[0]["parameters"]["properties"]["to"]["items"] = {"type": "string"}
+    RegisteredAgent.objects.update(tools=tools)
+    answer = approve(client, session, **{"arg-to": json.dumps([HIDDEN, 5]), "arg-amount": "5"})
+    assert answer.status_code == 400
+    assert "to.1 must be text" in answer.content.decode()
+
+
 def approve(client: Client, session: Session, **fields: str):
     session.refresh_from_db()
     approval = Approval.objects.get(session=session)
@@ -616,7 +659,7 @@ def test_the_command_line_and_the_actions_see_everything():
 
 
 @pytest.mark.slow
-def test_an_error_about_a_hidden_argument_names_the_place_and_the_rule(supervisor, settings):
+def test_whether_a_hidden_argument_that_was_left_as_it_is_fits_its_schema_is_not_told(supervisor, settings):
     settings.AGENTSTATE_MASK_KEYS = ["amount"]
     session = confidential()
     approval = Approval.objects.get(session=session)
@@ -624,11 +667,9 @@ def test_an_error_about_a_hidden_argument_names_the_place_and_the_rule(superviso
     page = supervisor.get(f"/sessions/{session.pk}/approve/?call={approval.call_id}").content.decode()
     fields = dict(re.findall(r'<input type="hidden" name="([\w]+)" value="([^"]*)"', page))
     fields |= {"call_id": str(approval.call_id), "arg-amount": f'"{HIDDEN}"', "arg-claim": '"CLM-1"'}
-    answer = supervisor.post(f"/sessions/{session.pk}/approve/", fields)
-    assert answer.status_code == 400
-    text = answer.content.decode()
-    assert "amount must be at most 500" in text
-    assert "471199" not in text
+    assert supervisor.post(f"/sessions/{session.pk}/approve/", fields).status_code == 302
+    approval.refresh_from_db()
+    assert approval.edited == {"claim": "CLM-1", "amount": 471_199}
 
 
 @pytest.mark.slow

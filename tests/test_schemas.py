@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentstate.durable.schemas import WrongSchemaError, broken_rule
+from agentstate.durable.schemas import Unseen, WrongSchemaError, broken_rule
 
 
 def of(name: str, **rules: Any) -> dict[str, Any]:
@@ -55,3 +55,30 @@ def test_nothing_is_said_of_a_valid_value():
 def test_a_wrong_schema_is_not_blamed_on_the_value(schema):
     with pytest.raises(WrongSchemaError):
         broken_rule({"a": "s3cret"}, schema)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"uniqueItems": True},
+        {"items": {"type": "integer"}},
+        {"items": {"enum": [5, 7]}},
+        {"contains": {"const": 7}},
+        {"not": {"contains": {"const": 5}}},
+    ],
+)
+def test_nothing_is_said_of_what_the_person_does_not_see(rules):
+    assert broken_rule({"a": [Unseen(), 5, Unseen()]}, of("a", **rules)) is None
+
+
+@pytest.mark.parametrize(
+    "rules, sentence",
+    [
+        ({"uniqueItems": True}, "a has the same item twice"),
+        ({"items": {"type": "integer"}}, "a.2 must be a whole number"),
+        ({"maxItems": 2}, "a has more than 2 items"),
+        ({"type": "string"}, "a must be text"),
+    ],
+)
+def test_what_the_person_sees_beside_that_has_to_be_valid(rules, sentence):
+    assert broken_rule({"a": [Unseen(), "x", "x"]}, of("a", **rules)) == sentence

@@ -6,7 +6,7 @@ the values of `parameters`; a parameter that is not known there fails the test.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape, unescape
 from itertools import islice, product
 from typing import Any
@@ -20,6 +20,7 @@ from django.test import Client
 from sessions_app import actions
 from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.action_list import ACTIONS
+from sessions_app.finding import search_index
 from sessions_app.finding.inbox_rows import KINDS
 from sessions_app.history.export import session_json
 from sessions_app.models import BulkAction, MemoryEntry, Message, ModelCall, SavedView, Session, ToolCall
@@ -66,10 +67,10 @@ def shown(response: Any) -> str:
     return "\n".join([text, unescape(text), unquote_plus(text), plain])
 
 
-def check(response: Any, where: Any) -> bool:
+def check(response: Any, where: Any, secret: Sequence[str] = secrets.VALUES) -> bool:
     """That the answer shows none of the secrets. Returns whether it shows that something is hidden."""
     text = shown(response)
-    for value in secrets.VALUES:
+    for value in secret:
         place = text.find(value)
         assert place < 0, f"{where}: {text[max(0, place - 300) : place + 60]}"
     return HIDDEN in text
@@ -188,14 +189,20 @@ def named_in(address: str, chosen: list[Session]) -> list[Session]:
 
 
 def look_at_all(
-    client: Client, routes: list[str], chosen: list[Session], *, most: int = 1, parts: bool = False
+    client: Client,
+    routes: list[str],
+    chosen: list[Session],
+    *,
+    most: int = 1,
+    parts: bool = False,
+    secret: Sequence[str] = secrets.VALUES,
 ) -> int:
     """Fetch each address with each query. Returns how many answers show that something is hidden."""
     hidden = 0
     for route in routes:
         for address in addresses(route, chosen):
             with recorded() as names:
-                hidden += check(send(client, "GET", address), address)
+                hidden += check(send(client, "GET", address), address, secret)
             asked: list[dict[str, Any]] = []
             if route.startswith("admin/"):
                 asked += admin_queries(route)
@@ -209,11 +216,13 @@ def look_at_all(
                 answer = send(client, "GET", address, data=query, headers=headers)
                 # What was typed into the address is in the answer.
                 if "DE89" not in str(query):
-                    hidden += check(answer, (address, query, headers))
+                    hidden += check(answer, (address, query, headers), secret)
     return hidden
 
 
-def send_all(client: Client, routes: list[str], chosen: list[Session]) -> int:
+def send_all(
+    client: Client, routes: list[str], chosen: list[Session], secret: Sequence[str] = secrets.VALUES
+) -> int:
     """Send each form empty, and with no more than a reason: what is refused is shown again.
 
     Returns how many of those show that something is hidden.
@@ -224,7 +233,7 @@ def send_all(client: Client, routes: list[str], chosen: list[Session]) -> int:
             versions = sorted({session.version for session in named_in(address, chosen)})
             for fields in ({}, *({"reason": "Rain", "version": version} for version in versions)):
                 answer = send(client, "POST", address, data=fields, follow=True)
-                again += check(answer, (address, fields)) and answer.status_code == 400
+                again += check(answer, (address, fields), secret) and answer.status_code == 400
     return again
 
 
@@ -434,6 +443,61 @@ def test_no_right_guess_of_any_secret_tells(client, sessions, stopped_clock):
         (value[:length], wrong(value[:length])) for value in secrets.VALUES for length in (6, len(value))
     ]
     assert guess(client, [sessions["rich"]], guesses, ["", "sessions/<uuid:session_id>/find/"]) >= 2
+
+
+# A tool's message holds a result or an error, so each of these is tried by itself. The body of a message repeats what a
+# call holds, under the names of the call's columns.
+ALONE = ("text", "result", "error", "arguments")
+TOGETHER = tuple({name for _, name in planting.columns()}.difference(ALONE, ("breakpoints", "body")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALONE)
+def test_a_column_whose_name_is_a_hidden_key_is_hidden_where_the_message_of_its_call_is_shown(
+    client, settings, name
+):
+    session = planting.rich()
+    planting.mark_columns([name])
+    client.force_login(builders.user("supervisor"))
+    here, known = f"/sessions/{session.pk}/", parameters(session)
+    checkpoints, places = known["checkpoint"], known["position"]
+    asked = [
+        f"{here}json/?raw",
+        f"/compare/?a={checkpoints[0]}&b={checkpoints[-1]}",
+        f"{here}find/?q={planting.MARK}",
+        *(f"{here}model-calls/{key}/" for key in values_of(session)["model_call_id"][-2:]),
+        *(f"{here}message-text/?position={place}" for place in places),
+        f"{here}fork/?checkpoint={checkpoints[0]}&replace={places[0]}",
+    ]
+    shown_before = [planting.MARK in shown(client.get(address)) for address in asked[:2]]
+    assert any(shown_before)
+    settings.AGENTSTATE_MASK_KEYS = [name]
+    for address in asked:
+        text = (
+            shown(client.get(address))
+            .replace(f"q={planting.MARK}", "")
+            .replace(f'value="{planting.MARK}"', "")
+        )
+        assert planting.MARK not in text, address
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.sweep(on="sqlite")
+@pytest.mark.parametrize("names", [*((name,) for name in ALONE), TOGETHER], ids=[*ALONE, "others"])
+def test_no_page_shows_a_column_whose_name_is_a_hidden_key(client, settings, names):
+    session, doubt = planting.rich(), builders.in_doubt()
+    planting.mark_columns(names)
+    while search_index.update():
+        pass
+    client.force_login(builders.user("supervisor"))
+    there = [f"/sessions/{session.pk}/{tab}" for tab in ("", "json/?raw", "audit/", "state/")]
+    assert any(planting.MARK in shown(client.get(address)) for address in ["/", *there])
+    settings.AGENTSTATE_MASK_KEYS = names
+    search_index.update()
+    assert look_at_all(client, PAGES, [session], secret=[planting.MARK]) > 20
+    look_at_all(client, OF_SESSIONS, [doubt], secret=[planting.MARK])
+    send_all(client, PAGES, [session], secret=[planting.MARK])
 
 
 @pytest.mark.parametrize("pattern", [r"Kunde-\d+", r"(KD|Kunde)-[0-9]{4}", r"\bKUNDE.4711"])

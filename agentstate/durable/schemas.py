@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jsonschema
+from jsonschema.exceptions import best_match
 from referencing.exceptions import Unresolvable
 
 from agentstate.durable.breakpoints import same_value
@@ -38,6 +39,18 @@ _RULES = {
     "not": "must not match {}",
 }
 _CUT = 100
+# What a list or an object breaks by what is seen of it, whatever the values in it are.
+_OF_FORM = {
+    *("type", "required", "minItems", "maxItems", "minProperties", "maxProperties", "additionalProperties"),
+    "uniqueItems",  # each `Unseen` differs from all else
+}
+
+
+class Unseen:
+    """Stands for a value that is hidden from a person who edits others beside it: nothing is said of it.
+
+    It is valid wherever it stands, and equal to nothing else, so what is said does not depend on the value.
+    """
 
 
 class WrongSchemaError(ValueError):
@@ -57,19 +70,31 @@ def broken_rule(value: Json, schema: Json) -> str | None:
 
     :raises WrongSchemaError: for a schema that is not one.
     """
+    validator = jsonschema.validators.validator_for(schema)
+    has_unseen = _has_unseen(value)
     try:
-        jsonschema.validate(value, schema)
-    except jsonschema.ValidationError as error:
-        return f"{_place(error)} {_rule(error)}"
+        validator.check_schema(schema)
+        errors = [
+            error
+            for error in validator(schema).iter_errors(value)
+            if not has_unseen or _is_of_what_is_seen(error)
+        ]
     except jsonschema.SchemaError as error:
         raise WrongSchemaError(error.message) from None
     except Unresolvable as error:
         raise WrongSchemaError(f"it refers to {error.ref!r}, which it does not have") from None
-    return None
+    if not errors:
+        return None
+    worst = best_match(errors)
+    return f"{_place(worst)} {_rule(worst)}"
 
 
 def unfit_arguments(
-    tool: str, schema: Json, edited: Mapping[str, Json], requested: Mapping[str, Json]
+    tool: str,
+    schema: Json,
+    edited: Mapping[str, Json],
+    requested: Mapping[str, Json],
+    seen: Mapping[str, Json] | None = None,
 ) -> Unfit | None:
     """Why a call cannot run with these arguments in place of the requested ones; None if it can.
 
@@ -77,6 +102,7 @@ def unfit_arguments(
 
     :param edited: As a person has sent them: in the form in which they are stored, those that were not changed.
     :param requested: The arguments that the agent asked for, as they are stored.
+    :param seen: Those of the edited ones of which the person has left something hidden, with an `Unseen` for it.
     :raises WrongSchemaError: for a schema that is not one.
     """
     unknown = set(edited) - set(schema.get("properties", {})) - set(requested)
@@ -86,11 +112,26 @@ def unfit_arguments(
         name: without_tags(value) if name in requested and same_value(requested[name], value) else value
         for name, value in edited.items()
     }
+    values |= seen or {}
     rule = broken_rule(values, schema)
     if rule is None:
         return None
     place = rule.partition(" ")[0]
     return Unfit(f"The arguments do not fit {tool}: {rule}.", place.partition(".")[0])
+
+
+def _has_unseen(value: Json) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_unseen, value.values()))
+    return any(map(_has_unseen, value)) if isinstance(value, list) else isinstance(value, Unseen)
+
+
+def _is_of_what_is_seen(error: jsonschema.ValidationError) -> bool:
+    """Whether the error is one whatever an `Unseen` stands for. Which branch of an `if` holds may depend on that."""
+    if not {"then", "else"}.isdisjoint(error.absolute_schema_path):
+        return False
+    is_of_form = error.validator in _OF_FORM and not isinstance(error.instance, Unseen)
+    return is_of_form or not _has_unseen(error.instance)
 
 
 def _place(error: jsonschema.ValidationError) -> str:

@@ -67,6 +67,10 @@ _MASKED_FIELDS: dict[type[Model], tuple[str, ...]] = {
 }
 # Annotations of `history.call_rows` that hold the result or a part of it.
 _FIELD_OF = {"small": "result", "beginning": "result"}
+# Columns that are hidden by the name of another one, too: that the arguments were changed makes them no others.
+_ALSO_NAMED = {"sent": ("arguments",), "edited": ("arguments",)}
+# Columns of calls whose values are the texts of tools' messages.
+_OF_CALLS = ("result", "error")
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -115,6 +119,19 @@ class Mask:
         """The value under this name: all of it is hidden if the name is a hidden key, unless it is empty."""
         return HIDDEN if value and self.hides_key(name) else self.json(value)
 
+    def column(self, name: str, value: Json) -> Json:
+        """The same for a column of the desk, such as ``arguments``: an object or a list in it keeps its form."""
+        if not any(map(self.hides_key, (name, *_ALSO_NAMED.get(name, ())))):
+            return self.json(value)
+        if isinstance(value, dict | list) and name != "result":
+            return self._inside(value)
+        return HIDDEN if value else value
+
+    def message(self, role: str, text: str) -> str:
+        """The text of a message, by its column's name. A tool's message has the result or the error of a call."""
+        is_hidden = role == Message.Role.TOOL and any(map(self.hides_key, _OF_CALLS))
+        return HIDDEN if text and is_hidden else str(self.named("text", text))
+
     def hides_key(self, name: str) -> bool:
         """Whether what stands under this name is hidden; see `hiding.names`."""
         return self._hider.names.hides(name)
@@ -140,17 +157,18 @@ class Mask:
         originals = list(rows)
         return [masked_copy(row, _MASKED_FIELDS, self._field, memo) for row in originals]
 
-    def restore(self, typed: Json, original: Json) -> Json:
+    def restore(self, typed: Json, original: Json, *, column: str = "") -> Json:
         """The values that a person meant who edited them while some were hidden: those left hidden are the originals.
 
+        :param column: The name of the column that holds them, by which they may be hidden, too.
         :raises Invalid: for a text of which a part is still hidden and another part was changed, for a change by which
             an original value would no longer be hidden, and for a value that is nested too deeply. Nothing else is
             raised.
         """
         if not self.hides_anything:
             return typed
-        restored = restore(typed, original, self.json(original))
-        check_still_hidden(typed, restored, self.json(restored))
+        restored = restore(typed, original, self.column(column, original))
+        check_still_hidden(typed, restored, self.column(column, restored))
         return restored
 
     @property
@@ -160,10 +178,9 @@ class Mask:
     def _field(self, row: Model, name: str, value: Json) -> Json:
         if isinstance(row, StateValue):
             return self.named(row.key, value)
-        name = _FIELD_OF.get(name, name)
-        if isinstance(value, dict | list) and name != "result" and self.hides_key(name):
-            return self._inside(value)
-        return self.named(name, value)
+        if isinstance(row, Message) and name == "text":
+            return self.message(vars(row).get("role", Message.Role.TOOL), value)
+        return self.column(_FIELD_OF.get(name, name), value)
 
     def _inside(self, value: Json) -> Json:
         """All values in it hidden, and its form as it is: pages rely on that of a column."""

@@ -4,7 +4,7 @@ Only calls of the current branch can be decided, and only while no worker runs t
 same call at once, the decision of one counts, and the other is told who was first.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -49,6 +49,7 @@ def approve(
     fingerprint: str | None = None,
     edited: dict[str, Any] | None = None,
     retyped: Collection[str] = (),
+    seen: Mapping[str, Any] | None = None,
     for_session: bool = False,
     definition: str = "",
     effects_seen: bool = False,
@@ -62,6 +63,8 @@ def approve(
     :param fingerprint: That of the arguments as they were shown.
     :param retyped: Names of `edited` arguments that were hidden from the person, who typed new values. They always
         count as changed; otherwise the reply would reveal whether the typed value equals the hidden one.
+    :param seen: Those of the `edited` arguments of which something was left hidden, with an `Unseen` for it: what the
+        tool's schema says of a hidden value is not told.
     :param for_session: Let this tool run for the rest of the session without asking again.
     :param definition: The agent's new definition that the person was shown and continues with.
     :param effects_seen: The person has seen that the call repeats an effect, or follows one that its history does not
@@ -85,7 +88,7 @@ def approve(
     if edited is None:
         edited = approval.edited
     else:
-        edited = changed_arguments(session, approval, edited, retyped)
+        edited = changed_arguments(session, approval, edited, retyped, seen)
     _answer(approval, actor, decision=Approval.Decision.APPROVED, edited=edited)
     if for_session:
         Allowance.objects.get_or_create(
@@ -212,7 +215,11 @@ def _commit_answer(
 
 
 def changed_arguments(
-    session: Session, approval: Approval, edited: dict[str, Any], retyped: Collection[str]
+    session: Session,
+    approval: Approval,
+    edited: dict[str, Any],
+    retyped: Collection[str],
+    seen: Mapping[str, Any] | None,
 ) -> dict[str, Any] | None:
     """The edited arguments; None if they are those that the agent asked for.
 
@@ -230,11 +237,13 @@ def changed_arguments(
     json_object("The arguments", changed)
     if not changed and edited.keys() == requested.keys():
         return None
-    _check_arguments(session, approval, edited)
+    _check_arguments(session, approval, edited, seen)
     return edited
 
 
-def _check_arguments(session: Session, approval: Approval, edited: dict[str, Any]) -> None:
+def _check_arguments(
+    session: Session, approval: Approval, edited: dict[str, Any], seen: Mapping[str, Any] | None
+) -> None:
     """Edited arguments must be valid for the tool's schema, and none may be added that the tool does not have."""
     name = approval.call.tool
     published = session.registered_agent
@@ -243,7 +252,7 @@ def _check_arguments(session: Session, approval: Approval, edited: dict[str, Any
         raise Invalid(f"The arguments of {name} cannot be changed: its schema is not known here.")
     schema = tools[name]["parameters"]
     try:
-        unfit = unfit_arguments(name, schema, edited, approval.arguments)
+        unfit = unfit_arguments(name, schema, edited, approval.arguments, seen)
     except WrongSchemaError as error:
         raise Invalid(f"The arguments of {name} cannot be changed: its schema is wrong: {error}.") from None
     if unfit is not None:

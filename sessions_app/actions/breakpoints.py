@@ -122,12 +122,13 @@ def change_arguments(
     call_id: int | str,
     arguments: dict[str, Json],
     retyped: Collection[str] = (),
+    seen: Mapping[str, Json] | None = None,
     reason: str = "",
     expected_version: int | None = None,
 ) -> Session:
     """Let a call that waits at a breakpoint before a tool run with other arguments. The person approves it with them.
 
-    :param retyped: As for `approve`.
+    :param retyped: As for `approve`, and ``seen``.
     :raises Invalid: if nothing was changed, or for arguments that the tool's schema does not allow.
     """
     require(actor, CHANGE_ARGUMENTS)
@@ -143,7 +144,7 @@ def change_arguments(
         fingerprint=fingerprint(call.tool, call.ran_with),
         asked_at=now,
     )
-    edited = changed_arguments(session, approval, arguments, retyped)
+    edited = changed_arguments(session, approval, arguments, retyped, seen)
     if edited is None and approval.edited is None:
         raise Invalid("Nothing was changed.")
     if approval.is_carried:  # it was that of the failed call; now this call is decided

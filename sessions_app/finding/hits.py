@@ -29,7 +29,6 @@ from sessions_app.finding.search_words import (
     Words,
     call_tables,
     call_text,
-    message_text,
     phrases_of,
 )
 from sessions_app.history.staff_notes import note_places
@@ -241,7 +240,7 @@ def _hit(
     notes: Container[tuple[int, int]],
 ) -> Hit | None:
     if isinstance(row, Message):
-        text, shown = row.text, message_text(row.text, mask)
+        text, shown = row.text, mask.message(row.role, row.text)
     else:
         text, shown = call_text(row, Mask.none()), call_text(row, mask)
     parts = _snippet(shown, phrases)
@@ -257,7 +256,11 @@ def _hit(
         parts=parts if isinstance(row, Message) else _without_name(parts, row.tool),
         changes=""
         if isinstance(row, Message)
-        else changes(row.changed_arguments, mask.json(row.arguments), mask.json(row.ran_with)),
+        else changes(
+            row.changed_arguments,
+            mask.column("arguments", row.arguments),
+            mask.column("sent" if row.changed_arguments else "arguments", row.ran_with),
+        ),
     )
 
 

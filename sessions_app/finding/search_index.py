@@ -33,7 +33,6 @@ from sessions_app.finding.search_words import (
     OPEN_CALLS,
     call_text,
     marks_of,
-    message_text,
 )
 from sessions_app.models import Message, ShownName, ToolCall
 
@@ -290,8 +289,9 @@ def _read(
 
 def _texts_of_messages(keys: Sequence[int]) -> Iterator[_Text]:
     mask = Mask.configured()
-    for pk, text in Message.objects.filter(INDEXED_MESSAGES, pk__in=keys).values_list("pk", "text"):
-        yield _Text.of(pk, message_text(text, mask), text)
+    rows = Message.objects.filter(INDEXED_MESSAGES, pk__in=keys).values_list("pk", "role", "text")
+    for pk, role, text in rows:
+        yield _Text.of(pk, mask.message(role, text), text)
 
 
 def _texts_of_calls(keys: Sequence[int]) -> Iterator[_Text]:

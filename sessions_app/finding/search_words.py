@@ -70,11 +70,6 @@ def plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def message_text(text: str, mask: Mask) -> str:
-    """The text of a message that is indexed and searched."""
-    return str(mask.named("text", text))
-
-
 def call_text(call: ToolCall, mask: Mask) -> str:
     """The text of a call that is indexed and searched."""
     values = (mask.named(name, getattr(call, name)) for name in CALL_FIELDS)

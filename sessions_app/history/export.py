@@ -134,7 +134,7 @@ def messages_json(rows: Collection[Message], calls: Iterable[ToolCall], *, mask:
             {
                 "position": row.position,
                 "role": row.role if note is None else "staff",
-                "text": note.text if note else None if text is None else mask.named("text", text),
+                "text": note.text if note else None if text is None else mask.message(row.role, text),
                 "author": row.author,
                 "from_customer": row.from_customer,
                 "at": _plain(row.created_at),

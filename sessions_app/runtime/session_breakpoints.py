@@ -34,7 +34,5 @@ def _without_hidden(arguments: Mapping[str, Json]) -> Mapping[str, Json]:
     mask = Mask.configured()
     if not mask.hides_anything:
         return arguments
-    shown = mask.named("arguments", dict(arguments))
-    if not isinstance(shown, dict):
-        return {}
+    shown = mask.column("arguments", dict(arguments))
     return {name: value for name, value in arguments.items() if name in shown and shown[name] == value}

@@ -57,7 +57,7 @@ def _text(session: Session) -> str:
     mask = Mask.configured()
     messages = Message.objects.visible_on(session.current_branch).filter(role=Message.Role.USER)
     texts = messages.order_by("position").values_list("text", flat=True)[:MOST_MESSAGES]
-    masked = [str(mask.named("text", text)) for text in texts]
+    masked = [mask.message(Message.Role.USER, text) for text in texts]
     shown = mask.row(session)
     return "\n".join(filter(None, [shown.title, *masked, shown.final_answer]))
 

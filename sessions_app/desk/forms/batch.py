@@ -105,14 +105,14 @@ class BatchForm(forms.Form):
             if not fingerprint:
                 return "Its arguments have changed since you were shown them. Check them again, then decide."
             if self.cleaned_data["decision"] == APPROVE.key:
-                edited, retyped = edited_arguments(
+                edited, how = edited_arguments(
                     approval,
                     self.typed,
                     agent=approval.session.registered_agent,
                     mask=context.mask,
                     prefix=prefix_of(approval),
                 )
-                actions.approve(**call, fingerprint=fingerprint, edited=edited, retyped=retyped, reason=text)
+                actions.approve(**call, fingerprint=fingerprint, edited=edited, **how, reason=text)
             else:
                 actions.reject(**call, message=text)
         except ActionError as error:

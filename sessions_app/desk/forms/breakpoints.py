@@ -100,8 +100,8 @@ class ArgumentsForm(TypedArguments, CallForm):
         calls = ToolCall.objects.select_related("approval").filter(branch__session=self.session)
         call = calls.filter(pk=arguments["call_id"]).first()
         # For a call that the session does not have the action says what is wrong, after whether the person may.
-        edited, retyped = self.typed_arguments(call.tool, call.ran_with) if call is not None else ({}, set())
-        return actions.change_arguments(arguments=edited, retyped=retyped, **arguments)
+        edited, how = self.typed_arguments(call.tool, call.ran_with) if call is not None else ({}, {})
+        return actions.change_arguments(arguments=edited, **how, **arguments)
 
 
 FORMS: dict[Action, type[ActionForm]] = {

@@ -10,7 +10,7 @@ from sessions_app.access.action import Action
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import APPROVE, DECIDE, REJECT, REUSE
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm, optional_reason
-from sessions_app.desk.forms.edited import edited_arguments, typed_arguments
+from sessions_app.desk.forms.edited import Edited, edited_arguments, typed_arguments
 from sessions_app.desk.forms.fields import Key, LongText
 from sessions_app.desk.forms.outcomes import (
     BUTTON_NAMES,
@@ -77,7 +77,7 @@ class CallForm(ActionForm):
 class TypedArguments(ActionForm):
     """A form with a field for each argument of a call, see `sessions_app.desk.pages.arguments`."""
 
-    def typed_arguments(self, tool: str, present: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    def typed_arguments(self, tool: str, present: dict[str, Any]) -> tuple[dict[str, Any], Edited]:
         """See `sessions_app.desk.forms.edited`."""
         agent = self.session.registered_agent
         return typed_arguments(tool, present, self.data, agent=agent, mask=self.context.mask)
@@ -116,12 +116,13 @@ class ApproveForm(TypedArguments, ContinuingForm, CallForm):
         approvals_of_call = Approval.objects.select_related("call").filter(
             call_id=self.cleaned_data["call_id"], session=self.session
         )
-        self.cleaned_data["edited"], self.cleaned_data["retyped"] = edited_arguments(
+        self.cleaned_data["edited"], how = edited_arguments(
             approvals_of_call.first(),
             self.data,
             agent=self.session.registered_agent,
             mask=self.context.mask,
         )
+        self.cleaned_data |= how
         return super().run()
 
     def perform(self, **arguments: Any) -> Session:

@@ -1,8 +1,10 @@
 """The arguments of a call as a person has edited them in the fields of its card or its dialog."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
+from agentstate.durable.breakpoints import same_value
+from agentstate.durable.schemas import Unseen
 from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import arguments as argument_fields
@@ -13,6 +15,13 @@ from sessions_app.models import Approval, RegisteredAgent
 Arguments = dict[str, Any]
 
 
+class Edited(TypedDict, total=False):
+    """What `sessions_app.actions.approve` is told of edited arguments besides themselves."""
+
+    retyped: set[str]
+    seen: Arguments
+
+
 def typed_arguments(
     tool: str,
     present: Arguments,
@@ -21,29 +30,43 @@ def typed_arguments(
     agent: RegisteredAgent | None,
     mask: Mask,
     prefix: str = PREFIX,
-) -> tuple[Arguments, set[str]]:
+) -> tuple[Arguments, Edited]:
     """The arguments as they stand in the fields; those that the form does not show are the present ones.
-
-    And the names of those that were hidden, in part at least, and were typed again.
 
     :param typed: What was sent, by the names of the inputs, which begin with ``prefix``.
     :raises ActionError: naming the argument whose value is not one of its type.
     """
     schema = published_tool(agent, tool, mask).get("parameters") or {}
-    shown = mask.json(present)
+    shown = mask.column("arguments", present)
     try:
         edited = argument_fields.read(typed, shown, schema, prefix=prefix)
     except argument_fields.WrongValue as error:
         raise ActionError(str(error), argument=error.argument) from None
-    restored: Arguments = mask.restore(edited, present)
+    restored: Arguments = mask.restore(edited, present, column="arguments")
     hidden = {
         shown_name: name
         for (name, value), (shown_name, item) in zip(present.items(), shown.items(), strict=False)
         if item != value
     }
-    return restored, {
-        name for shown_name, name in hidden.items() if edited.get(shown_name) != shown[shown_name]
-    }
+    retyped = {name for shown_name, name in hidden.items() if edited.get(shown_name) != shown[shown_name]}
+    # What was left as it is as a whole is as the agent asked for it.
+    seen = {name: Unseen() for name in hidden.values() if name in restored and name not in retyped}
+    if retyped:
+        beside = _with_unseen(edited, restored)
+        seen |= {
+            name: beside[name] if isinstance(beside, dict) else beside for name in retyped if name in restored
+        }
+    return restored, {"retyped": retyped, "seen": seen}
+
+
+def _with_unseen(typed: Any, restored: Any) -> Any:
+    """The restored value with an `Unseen` in place of what the person who typed it had left hidden."""
+    if isinstance(typed, dict) and isinstance(restored, dict) and len(typed) == len(restored):
+        pairs = zip(typed.values(), restored.items(), strict=True)
+        return {name: _with_unseen(item, original) for item, (name, original) in pairs}
+    if isinstance(typed, list) and isinstance(restored, list) and len(typed) == len(restored):
+        return list(map(_with_unseen, typed, restored))
+    return restored if same_value(typed, restored) else Unseen()
 
 
 def edited_arguments(
@@ -53,9 +76,9 @@ def edited_arguments(
     agent: RegisteredAgent | None,
     mask: Mask,
     prefix: str = PREFIX,
-) -> tuple[Arguments | None, set[str]]:
+) -> tuple[Arguments | None, Edited]:
     """The same for the request of an approval, with its call; None for a form that does not show its arguments."""
     if approval is None or not any(name.startswith(prefix) for name in typed):
-        return None, set()
+        return None, {}
     present = approval.arguments if approval.edited is None else approval.edited
     return typed_arguments(approval.call.tool, present, typed, agent=agent, mask=mask, prefix=prefix)

@@ -10,7 +10,7 @@ from django import forms
 
 from sessions_app.access import typed
 from sessions_app.access.errors import Invalid
-from sessions_app.access.masking import Mask
+from sessions_app.access.masking import HIDDEN, Mask
 
 
 class Key(forms.CharField):
@@ -53,15 +53,16 @@ def as_sent_back(shown: str) -> str:
     return typed.with_plain_line_ends(shown).strip()
 
 
-def restored_text(mask: Mask, text: str, original: str) -> str:
+def restored_text(mask: Mask, text: str, original: str, role: str = "") -> str:
     """What a person meant who edited the original in a `LongText`, which has other line ends and none around it.
 
+    :param role: That of the message whose text it is, if it is one.
     :raises Invalid: see `Mask.restore`.
     """
-    shown = mask.text(original)
+    shown = mask.message(role, original)
     if text == as_sent_back(shown):
         return original
-    return str(mask.restore(typed.with_line_ends_of(shown, text), original))
+    return str(mask.restore(typed.with_line_ends_of(shown, text), "" if shown == HIDDEN else original))
 
 
 class Number(forms.CharField):

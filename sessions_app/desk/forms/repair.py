@@ -147,8 +147,8 @@ class MessageTextForm(ReasonForm):
 
     def perform(self, **arguments: Any) -> Session:
         arguments["rewind"] = FIRST in self.data
-        current_text = repairs.message_text(self.session.current_branch, arguments["position"])
-        arguments["text"] = restored_text(self.context.mask, arguments["text"], current_text)
+        role, text = repairs.message_at(self.session.current_branch, arguments["position"])
+        arguments["text"] = restored_text(self.context.mask, arguments["text"], text, role)
         return actions.replace_message(**arguments)
 
 

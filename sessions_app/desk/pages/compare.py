@@ -203,16 +203,20 @@ def _side(
     row: Message, result: str, mask: Mask, compared: Mask, formats: Callable[[str], wording.Show]
 ) -> Side:
     """The text of a message, and the calls that it requests. Through the mask ``compared``, it is compared."""
+
+    def arguments(by: Mask, call: dict[str, Any]) -> Any:
+        return by.column("arguments", call["arguments"])
+
     requested = [part["tool_call"] for part in row.body.get("content", ()) if part.get("tool_call")]
     calls = [
-        f"{call['tool_name']}({wording.arguments(mask.json(call['arguments']), 2000, formats(call['tool_name']))})"
+        f"{call['tool_name']}({wording.arguments(arguments(mask, call), 2000, formats(call['tool_name']))})"
         for call in requested
     ]
-    text = "\n".join([mask.text(row.text or result), *calls]).strip("\n")
+    text = "\n".join([mask.message(row.role, row.text or result), *calls]).strip("\n")
     content = [
         row.role,
-        compared.text(row.text or result),
-        *((call["tool_name"], repr(compared.json(call["arguments"]))) for call in requested),
+        compared.message(row.role, row.text or result),
+        *((call["tool_name"], repr(arguments(compared, call))) for call in requested),
     ]
     return Side(row.role, row.who, text, row.position, hash(tuple(content)))
 

@@ -58,7 +58,7 @@ def on_each(branches: Mapping[Branch, int], mask: Mask) -> dict[int, Replacement
         return {branch.pk: NONE for branch in branches}
     branches_of_repairs = {event.branch_id for event in repairs if event.branch_id is not None}
     rows = _texts(tuple(branches_of_repairs), tuple({event.data["by"] for event in repairs}))
-    texts = {(at, position): mask.text(text) for at, position, text in rows}
+    texts = {(at, position): mask.message(role, text) for at, position, role, text in rows}
     return {
         branch.pk: _latest(
             [event for event in repairs if branch.sees(event.branch_id or 0, event.position)], texts, mask
@@ -79,9 +79,11 @@ def _events(where: Ranges) -> QuerySet[Event]:
 
 
 @compiled
-def _texts(branches: tuple[int, ...], positions: tuple[int, ...]) -> QuerySet[Message, tuple[int, int, str]]:
+def _texts(
+    branches: tuple[int, ...], positions: tuple[int, ...]
+) -> QuerySet[Message, tuple[int, int, str, str]]:
     rows = Message.objects.filter(branch__in=branches, position__in=positions)
-    return rows.values_list("branch_id", "position", "text")
+    return rows.values_list("branch_id", "position", "role", "text")
 
 
 def _latest(repairs: Iterable[Event], texts: Mapping[tuple[int, int], str], mask: Mask) -> Replacements:
@@ -97,7 +99,7 @@ def _latest(repairs: Iterable[Event], texts: Mapping[tuple[int, int], str], mask
             new_position,
             texts.get((event.branch_id or 0, new_position), ""),
             event.actor_name,
-            mask.text(event.reason),
+            str(mask.named("reason", event.reason)),
             event.created_at,
         )
         by_message[original[new_position]] = replacement

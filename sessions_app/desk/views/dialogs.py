@@ -39,7 +39,7 @@ from sessions_app.desk.pages.inbox import address_of_inbox
 from sessions_app.desk.pages.session import checkpoints, repairs
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
-from sessions_app.models import Approval, Event, Session
+from sessions_app.models import Approval, Event, Message, Session
 
 # So many of a session's events say why a dialog is out of date.
 LAST_EVENTS = 2
@@ -155,7 +155,8 @@ def _initial(request: Request, action: Action, context: SessionContext) -> dict[
         "decision": request.GET.get("decision", ""),
     }
     if replace is not None:
-        initial["message"] = context.mask.text(checkpoints.user_text_at(context.branch, replace))
+        text = checkpoints.user_text_at(context.branch, replace)
+        initial["message"] = context.mask.message(Message.Role.USER, text)
     if action in repair.FORMS:
         initial |= repairs.initial(context, action, request.GET)
     if call_id is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.models import Status
+from sessions_app.models import Message, Status
 from sessions_app.watching import partial_replies
 
 _PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*")
@@ -53,7 +53,7 @@ def shown_part(text: str, mask: Mask) -> tuple[str, int]:
     """What is shown of an unfinished text, and how many characters are not."""
     if not mask.hides_anything:
         return text, 0
-    masked = mask.text(text)
+    masked = mask.message(Message.Role.ASSISTANT, text)
     end = _end_of_finished(masked)
     return masked[:end].rstrip(), len(masked) - end
 

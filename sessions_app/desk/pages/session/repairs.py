@@ -36,7 +36,8 @@ def initial(context: SessionContext, action: Action, query: Mapping[str, str]) -
     if action is REPLACE_MESSAGE:
         position = _position_of_message(branch, query)
         if position is not None:
-            return {"position": position, "text": mask.text(message_text(branch, position))}
+            role, text = message_at(branch, position)
+            return {"position": position, "text": mask.message(role, text)}
     return {}
 
 
@@ -69,10 +70,10 @@ def unfinished(branch: Branch, mask: Mask) -> list[ToolCall]:
     return mask.rows(calls.defer("result", "state").order_by("position"))
 
 
-def message_text(branch: Branch, position: int) -> str:
-    """A message's text as it is, nothing hidden; "" if there is no message. At most two queries."""
+def message_at(branch: Branch, position: int) -> tuple[str, str]:
+    """The role and the text of a message, nothing hidden; "" and "" if there is no message. At most two queries."""
     messages = fill_texts(branch, list(Message.objects.visible_on(branch).filter(position=position)))
-    return messages[0].text if messages else ""
+    return (messages[0].role, messages[0].text) if messages else ("", "")
 
 
 def steps_of(plan: str) -> list[tuple[str, bool]]:
