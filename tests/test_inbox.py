@@ -592,6 +592,25 @@ def test_findings_are_about_what_the_call_is_about(desk):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("keys, patterns", [(["policy"], []), ([], ["POL-[0-9]+"]), (["arguments"], [])])
+def test_which_findings_are_shown_does_not_tell_whether_two_hidden_values_are_equal(
+    desk, settings, keys, patterns
+):
+    settings.AGENTSTATE_MASK_KEYS, settings.AGENTSTATE_MASK_PATTERNS = keys, patterns
+    found = []
+    for asked in ("POL-7", "POL-8", "none of them"):
+        history = builders.asked()
+        for number in (7, 8, 9):
+            history.reply(calls=[("lookup_policy", {"policy": f"POL-{number}"})])
+            history.finish(history.calls[-1], f"Found in file {number}")
+            history.checkpoint("step")
+        session = refunding_after(history, policy=asked)
+        found.append(re.findall(r"Found in file \d", text_of(desk)))
+        Session.objects.filter(pk=session.pk).delete()
+    assert found[0] == found[1] == found[2] != []
+
+
 def test_what_is_hidden_stays_hidden_in_the_words_and_the_findings(desk, settings):
     settings.AGENTSTATE_MASK_PATTERNS = ["POL-[0-9]+"]
     builders.waiting_for_approval()

@@ -101,6 +101,22 @@ def test_what_a_customer_writes_is_never_taken_for_a_note(desk):
     assert [message["role"] for message in exported].count("user") == 3
 
 
+def test_what_a_customer_wrote_in_a_history_that_a_session_is_started_with_is_never_taken_for_a_note(desk):
+    history = builders.History()
+    with history.in_one_write():
+        history.user(BEFORE).from_customer = True
+        history.message("assistant", "I understand.", [{"text": "I understand."}])
+    history.user("Pay me.")
+    history.checkpoint("start")
+    session = history.rest("paused")
+    for tab in ("", "conversation/"):
+        text = plain(desk, f"/sessions/{session.pk}/{tab}")
+        assert text.count("A person changed") == 1
+        assert "Staff" not in text
+    exported = session_json(session, mask=Mask.none())["messages"]
+    assert [(message["role"], message["text"]) for message in exported[:1]] == [("user", BEFORE)]
+
+
 @pytest.mark.slow
 def test_two_changes_in_one_step_are_told_apart(desk):
     history = builders.looked_up()

@@ -1,7 +1,8 @@
 """Messages by which the model is told that a person changed a call's arguments: they are staff's, not the customer's.
 
 Haystack stores such a message as a user's. It is known by how it begins, and by the agent's own message, stored again
-with the changed call directly after it: nothing that a customer writes is followed by that.
+with the changed call directly after it. What is marked as the customer's words is never one: in a history with which a
+session is started, replies of the agent may stand directly after them.
 """
 
 import re
@@ -62,7 +63,7 @@ def note_places(messages: Iterable[Message]) -> dict[Place, str]:
     for message in messages:
         beginning = (
             _BEGINNING.match(message.text)
-            if message.role == Message.Role.USER and not message.author
+            if message.role == Message.Role.USER and not message.author and not message.from_customer
             else None
         )
         if beginning is not None:

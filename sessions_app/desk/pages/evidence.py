@@ -63,18 +63,19 @@ Place = tuple[Branch, ToolCall]  # a call, and the branch whose history shows it
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A message or a call near the call that is decided, with the ``values`` of its arguments."""
+    """A message or a call near the call that is decided, with its ``arguments`` and the values in them."""
 
     pk: int
     position: int
     tool: str = ""
+    arguments: Any = None
     values: frozenset[str] = frozenset()
 
 
 def of_calls(
     places: Sequence[Place], mask: Mask, agents: Mapping[int, RegisteredAgent | None]
 ) -> dict[int, Evidence]:
-    """By the keys of the calls, which are not masked: findings are chosen by the values of their arguments.
+    """By the keys of the calls, which are not masked: findings are chosen by what is shown of their arguments.
 
     :param agents: By the keys of the calls, the agents of their sessions, whose tools say how a finding is written.
     """
@@ -86,7 +87,9 @@ def of_calls(
         call.pk: [row for row in rows if row.position not in replaced[branch.pk].rows][:FINDINGS]
         for (branch, call), rows in _before(places, _messages, WORDS_WITHIN)
     }
-    calls = {call.pk: _chosen(call, rows) for (_, call), rows in _before(places, _lookups, FINDINGS_WITHIN)}
+    calls = {
+        call.pk: _chosen(call, rows, mask) for (_, call), rows in _before(places, _lookups, FINDINGS_WITHIN)
+    }
     texts = _texts((row.pk for rows in words.values() for row in rows), mask)
     findings = _findings((row.pk for rows in calls.values() for row in rows), mask)
     # The calls of a page are of a few tools.
@@ -142,7 +145,8 @@ def _before(
     near = defaultdict[int, list[_Row]](list)
     for pk, branch_id, position, *of_call in rows(tuple(ranges)):
         tool, arguments = of_call or ("", "")
-        near[branch_id].append(_Row(pk, position, tool, _values_of(arguments)))
+        read = _read(arguments)
+        near[branch_id].append(_Row(pk, position, tool, read, frozenset(_values(read))))
     for branch, call in places:
         yield (
             (branch, call),
@@ -156,15 +160,16 @@ def _before(
         )
 
 
-def _values_of(arguments: str) -> frozenset[str]:
-    """The texts and numbers in the arguments, which are JSON text; none of what is too long to be read."""
+def _read(arguments: str) -> Any:
+    """The arguments, which are JSON text; None for what is too long to be read."""
     try:
-        return frozenset(_values(read_json(arguments))) if len(arguments) <= LONGEST_READ else frozenset()
+        return read_json(arguments) if len(arguments) <= LONGEST_READ else None
     except Invalid:
-        return frozenset()
+        return None
 
 
 def _values(value: Any) -> Iterator[str]:
+    """The texts and numbers in a value."""
     if isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _values(item)
@@ -172,13 +177,21 @@ def _values(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _chosen(call: ToolCall, rows: Sequence[_Row]) -> list[_Row]:
+def _shown_values(arguments: Any) -> frozenset[str]:
+    """Those of masked arguments in which nothing is hidden."""
+    return frozenset(value for value in _values(arguments) if HIDDEN not in value)
+
+
+def _chosen(call: ToolCall, rows: Sequence[_Row], mask: Mask) -> list[_Row]:
     """The last look-ups about what the call is about, which are those that share a value of its arguments.
 
-    Where there are fewer, the last of other tools: the same tool's other results are about something else.
+    Where there are fewer, the last of other tools: the same tool's other results are about something else. Hidden
+    values choose nothing: what is shown would tell whether two of them are equal.
     """
-    values = frozenset(_values(call.ran_with))
-    about = [row for row in rows if row.values & values][:FINDINGS]
+    values = _shown_values(mask.row(call).ran_with)
+    sharing = (row for row in rows if row.values & values)
+    about = [row for row in sharing if _shown_values(mask.column("arguments", row.arguments)) & values]
+    about = about[:FINDINGS]
     tools = {row.tool for row in about}
     others = [row for row in rows if row.tool not in tools]
     return sorted([*about, *others][:FINDINGS], key=lambda row: row.position)
@@ -236,7 +249,7 @@ def _corrected(
     """
     shown = []
     # As they are shown: what is hidden in the call chooses nothing.
-    about = frozenset(_values(mask.row(call).ran_with)) - {HIDDEN}
+    about = _shown_values(mask.row(call).ran_with)
     for row in rows:
         style = style_of(row.tool, asked_by=call.tool)
         if correction := replaced.by_call.get(row.position):
