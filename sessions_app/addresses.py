@@ -3,6 +3,8 @@
 from functools import lru_cache
 from urllib.parse import quote
 
+from django.core.exceptions import TooManyFieldsSent
+from django.http import QueryDict
 from django.urls import get_script_prefix, reverse
 
 # So many characters has the longest value of a parameter that is kept: a page leads back to what it was asked for.
@@ -18,6 +20,14 @@ def address(view: str, /, *args: object, **parameters: str | int | None) -> str:
         if value not in (None, "")
     )
     return f"{path}?{query}" if query else path
+
+
+def read_query(query: str) -> QueryDict:
+    """A query string within an address to go back to. Empty if it cannot be read: what was done stays done."""
+    try:
+        return QueryDict(query)
+    except TooManyFieldsSent:
+        return QueryDict()
 
 
 @lru_cache(maxsize=1024, typed=True)

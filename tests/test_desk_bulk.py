@@ -64,6 +64,18 @@ def test_the_estimate_says_what_would_be_refused_and_why(operator):
     )
 
 
+def test_whatever_else_its_address_holds_only_the_filter_is_kept_so_its_page_can_be_shown(operator):
+    three()
+    everything = "&".join(
+        ["queue=all", "kind=pause", "agent=claims", "order=oldest", *["x="] * 500, *["tag="] * 490]
+    )
+    assert begin(operator, everything).status_code == 302
+    bulk_action = BulkAction.objects.get()
+    assert bulk_action.query == "agent=claims&order=oldest&queue=all"
+    assert operator.get(f"/bulk/actions/{bulk_action.pk}/").status_code == 200
+    assert operator.get("/bulk/actions/").status_code == 200
+
+
 @pytest.mark.slow
 def test_it_is_begun_worked_off_and_its_failures_are_linked(operator):
     one, _, done = three()

@@ -251,6 +251,15 @@ def test_a_call_of_another_session_is_not_found(operator, action):
     _unchanged(session)
 
 
+@pytest.mark.parametrize("back", ["desk", "inbox"])
+def test_an_action_whose_way_back_cannot_be_read_is_done_and_leads_somewhere(operator, back):
+    session = builders.queued()
+    fields = typed(session, "assign", back=f"{back}?{'&' * 1000}x#line")
+    answer = operator.post(address(session, "assign"), fields)
+    place = "/inbox/" if back == "inbox" else f"/sessions/{session.pk}/"
+    assert (answer.status_code, answer["Location"].partition("#")[0]) == (302, place)
+
+
 def test_an_unknown_action_is_not_found(operator):
     assert operator.post(address(builders.done(), "explode")).status_code == 404
 

@@ -10,11 +10,10 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
-from django.http import QueryDict
 
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.action_list import RESUME
-from sessions_app.addresses import address
+from sessions_app.addresses import address, read_query
 from sessions_app.desk.pages.advice import Advice, advice, who_may_release
 from sessions_app.desk.pages.approvals import Batch, Card, read_cards
 from sessions_app.desk.pages.context import PageContext
@@ -233,7 +232,8 @@ def read_page(context: PageContext, listing: Listing, *, batch: Batch | None = N
 
 def address_of_inbox(query: str = "", place: str = HEADING) -> str:
     """The inbox as it was filtered, at the id of an element of it; at its heading for anything else."""
-    page = f"{address('inbox')}?{QueryDict(query).urlencode()}" if query else address("inbox")
+    filters = read_query(query)
+    page = f"{address('inbox')}?{filters.urlencode()}" if filters else address("inbox")
     return f"{page}#{place if _LINE_ID.fullmatch(place) else HEADING}"
 
 

@@ -28,7 +28,7 @@ from sessions_app.desk.forms.lists import BulkForm
 from sessions_app.desk.pages import bulk as bulk_pages
 from sessions_app.desk.pages.causes import read_cause
 from sessions_app.finding import queues
-from sessions_app.finding.filters import HIDDEN_FILTERS, NO_NAMES, PAGING, SessionFilter
+from sessions_app.finding.filters import HIDDEN_FILTERS, NO_NAMES, SessionFilter
 from sessions_app.finding.session_list import condition_of
 from sessions_app.models import BulkAction
 
@@ -46,7 +46,7 @@ def begin(request: Request) -> HttpResponse:
     session_filter = SessionFilter(request.GET, user=request.user)
     queue = queue_of(request) or "all"
     is_valid = session_filter.is_valid() and (request.GET.get("queue") or queue) == queue
-    query = _query(request.GET, queue)
+    query = _query(session_filter, request.GET.get("order", ""), queue)
     # The sessions that the list shows from which the person comes.
     oldest_first = queues.ORDERS.get(request.GET.get("order", ""))
     where = condition_of(queue, context.now, session_filter, oldest_first=oldest_first)
@@ -170,11 +170,12 @@ def _expecting(form: BulkForm, total: int) -> BulkForm:
     return form
 
 
-def _query(parameters: QueryDict, queue: str) -> str:
-    query = parameters.copy()
-    for name in ("kind", "queue", *PAGING):
-        query.pop(name, None)
-    query["queue"] = queue
+def _query(session_filter: SessionFilter, order: str, queue: str) -> str:
+    """The filter's own fields as they were sent, and nothing else: what is stored has to be read again."""
+    query = QueryDict(mutable=True)
+    sent = {name: session_filter[name].data for name in session_filter.fields}
+    for name, value in {**sent, "order": order, "queue": queue}.items():
+        query.setlist(name, list(filter(None, value if isinstance(value, list) else [value])))
     return query.urlencode()
 
 

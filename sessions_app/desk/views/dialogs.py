@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
-from django.http import Http404, HttpResponse, QueryDict
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, resolve_url
 from django.views.decorators.http import require_GET, require_http_methods
 from django_htmx.http import HttpResponseClientRedirect, replace_url
@@ -17,7 +17,7 @@ from sessions_app.access.action import Action
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS, APPROVE, FORK, MESSAGE
-from sessions_app.addresses import address
+from sessions_app.addresses import address, read_query
 from sessions_app.desk import toasts
 from sessions_app.desk.context import (
     Request,
@@ -120,8 +120,8 @@ def _where_next(request: Request, form: ActionForm, session: Session) -> str:
     action = form.action
     if page == "inbox":
         return address_of_inbox(query, place)
-    if page == "desk" and query:
-        return f"{resolve_url('desk')}?{QueryDict(query).urlencode()}#s{session.pk}"
+    if page == "desk" and (list_query := read_query(query)):
+        return f"{resolve_url('desk')}?{list_query.urlencode()}#s{session.pk}"
     if action in memory_entries.FORMS:
         return address("memories", session.pk, queue=queue_of(request))
     if action is not MESSAGE:
