@@ -1,7 +1,10 @@
 """What changes how a text reads and is not seen itself is shown by name, on every page; what is stored keeps it."""
 
+import copy
 import html
 import json
+import logging
+import logging.config
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -245,3 +248,19 @@ def test_no_page_is_read_otherwise_than_it_is(client: Client, sessions: dict[str
         assert invisible.shown(text) == text, address
         seen += "⟨U+202E⟩" in text
     assert seen > 20
+
+
+def test_what_is_logged_has_no_character_that_a_terminal_obeys_also_in_the_traceback(settings: Any) -> None:
+    config = copy.deepcopy(settings.LOGGING["formatters"])
+    formatter = logging.config.DictConfigurator({"version": 1}).configure_formatter(config["line"])
+    try:
+        raise ValueError(f"no tool {NUMBER}\x1b[31m\rhidden")
+    except ValueError as error:
+        info = (ValueError, error, error.__traceback__)
+    record = logging.LogRecord(
+        "haystack", logging.WARNING, "x.py", 1, "Tool %s", ("\x1b]0;title\x07\x9b",), info
+    )
+    line = formatter.format(record)
+    assert "WARNING haystack: Tool ⟨U+001B⟩]0;title⟨U+0007⟩⟨U+009B⟩\nTraceback" in line
+    assert "ValueError: no tool 12⟨U+202E⟩" in line
+    assert "⟨U+001B⟩[31m⟨U+000D⟩hidden" in line
