@@ -169,6 +169,26 @@ def test_a_message_is_replaced_for_the_model(supervisor):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("act", [actions.rewind, actions.fork])
+def test_a_message_that_was_replaced_is_shown_as_replaced_where_the_session_goes_on_from_the_repair(
+    supervisor, act
+):
+    session = builders.done()
+    asked = builders.branch_of(session).messages.get(role="user")
+    by = {"actor": builders.SYSTEM, "session_id": session.pk, "reason": "A slip"}
+    actions.replace_message(**by, position=asked.position, text="Is POL-8 covered?")
+    session.refresh_from_db()
+    repaired = Checkpoint.objects.get(branch=session.branch)
+    shown = act(**by, checkpoint_id=repaired.pk)
+    assert not Event.objects.visible_on(shown.branch).filter(kind="repaired").exists()
+    for tab in ("", "conversation/"):
+        page = re.sub(r"<[^>]*>", " ", text_at(supervisor, f"/sessions/{shown.pk}/{tab}"))
+        said = " ".join(page.split()).partition("covered by POL-7? The model reads instead, by tests ")[2]
+        assert re.match(r"just now ?: A slip Is POL-8 covered\?", said)
+        assert "Is POL-8" not in said[40:]
+
+
+@pytest.mark.slow
 def test_a_correction_that_rewinds_says_what_it_discards_and_is_compared_and_undone_from_there(supervisor):
     history = builders.looked_up()
     told = Message.objects.get(branch=history.branch, role="tool")

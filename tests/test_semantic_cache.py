@@ -4,6 +4,7 @@ import html
 import logging
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage, ToolCall
 
 from agentstate import DurableAgent, SemanticCache, agent
+from agentstate.domain import AgentState
 from sessions_app import actions, tasks
 from sessions_app.models import Checkpoint, Message, ReusableReply, Session
 from sessions_app.runtime.journal import OrmJournal
@@ -250,6 +252,57 @@ def test_a_reply_of_a_discarded_branch_is_not_served_until_an_undo(desk: driving
     ReusableReply.objects.exclude(session=first).delete()
     actions.undo(actor=builders.SYSTEM, session_id=first.pk, reason="Right after all")
     assert answers(desk, asked(desk, "Are storms?", customer="Ada")) == ["Answer 1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replaced", ["system", "user", "assistant", "conversation"])
+def test_a_reply_is_not_served_once_a_person_has_corrected_what_its_session_says_until_an_undo(
+    desk: driving.Desk, replaced: str
+) -> None:
+    register(desk)
+    first = asked(desk, "Is hail covered?")
+    by = {"actor": builders.SYSTEM, "session_id": first.pk, "reason": "It was wrong"}
+    if replaced == "conversation":
+        state = AgentState.of(first)
+        corrected = replace(state.history[-1], content="No.")
+        actions.write_state(**by, state=replace(state, history=(*state.history[:-1], corrected)))
+    else:
+        position = Message.objects.get(branch=first.branch, role=replaced).position
+        actions.replace_message(**by, position=position, text="No.")
+    assert answers(desk, asked(desk, "Are storms?")) == ["Answer 2"]
+    ReusableReply.objects.exclude(session=first).delete()
+    # A rewind to the repair's own checkpoint keeps it, and an undo takes it back.
+    tip = Checkpoint.objects.filter(branch=desk.fresh(first).branch).latest("position")
+    actions.rewind(**by, checkpoint_id=tip.pk)
+    assert answers(desk, asked(desk, "Are storms?")) == ["Answer 3"]
+    ReusableReply.objects.exclude(session=first).delete()
+    for _ in range(2):
+        actions.undo(**by)
+    assert answers(desk, asked(desk, "Are storms?")) == ["Answer 1"]
+
+
+@pytest.mark.slow
+def test_the_reply_after_a_correction_and_one_of_a_session_whose_state_was_edited_are_served(
+    desk: driving.Desk,
+) -> None:
+    def build() -> Agent:
+        made = adviser()
+        return Agent(
+            chat_generator=made.chat_generator,
+            system_prompt=made.system_prompt,
+            state_schema={"tone": {"type": str}},
+        )
+
+    register(desk, build)
+    first = desk.run(desk.start("Is hail covered?", customer="Ada", state={"tone": "short"}))
+    by = {"actor": builders.SYSTEM, "session_id": first.pk, "reason": "It was wrong"}
+    actions.edit_state(**by, values={"tone": "long"})
+    assert answers(desk, asked(desk, "Are storms?")) == ["Answer 1"]
+    position = Message.objects.get(branch__session=first, role="user").position
+    actions.replace_message(**by, position=position, text="Is it?", rewind=True)
+    asked_again = desk.run(desk.fresh(first))
+    assert answers(desk, asked_again) == ["Answer 2"]
+    assert answers(desk, asked(desk, "Is it?")) == ["Answer 2"]
 
 
 @pytest.mark.slow

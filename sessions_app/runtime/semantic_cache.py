@@ -1,8 +1,8 @@
 """The semantic cache of replies in the database: `agentstate.durable.semantic_cache` says what it promises.
 
-A reply is used again in sessions of the same agent and customer, for as long as its session shows it. A session that a
-person has rewound, repaired or forked asks the model: the person wanted to see something else. No transaction is open
-while a question is embedded.
+A reply is used again in sessions of the same agent and customer, for as long as its session shows it, and no person has
+replaced a message there since. A session that a person has rewound, repaired or forked asks the model: the person
+wanted to see something else. No transaction is open while a question is embedded.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,9 @@ from django.utils import timezone
 from agentstate.durable.embedding import Embedder, cosines
 from agentstate.durable.semantic_cache import CachedReply, Question, SemanticCache
 from sessions_app.access.masking import Mask
+from sessions_app.history import repairs
 from sessions_app.history.message_rows import unpack
-from sessions_app.models import Message, ModelCall, ReusableReply, Session
+from sessions_app.models import Branch, Message, ModelCall, ReusableReply, Session
 from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.leases import Claim
 
@@ -93,6 +94,7 @@ class OrmReplyStore:
         shown = [
             row for row in newest if row.session.current_branch.sees(row.call.branch_id, row.call.position)
         ]
+        shown = _unchanged(shown)
         scores = cosines(vector, [bytes(row.vector) for row in shown])
         best = max(range(len(shown)), key=scores.__getitem__, default=None)
         # A cosine is rounded: that of equal vectors may be below 1.
@@ -101,3 +103,25 @@ class OrmReplyStore:
         call = shown[best].call
         reply = Message.objects.get(branch=call.branch_id, position=call.position + 1)
         return CachedReply(unpack(reply), str(shown[best].session_id), min(1.0, scores[best]))
+
+
+def _unchanged(replies: list[ReusableReply]) -> list[ReusableReply]:
+    """The replies since which no person has changed what their session says, such as the reply or its question.
+
+    One query if any of their sessions has left a branch, else none.
+    """
+    since: dict[Branch, int] = {}
+    for row in replies:
+        branch = row.session.current_branch
+        since[branch] = min(since.get(branch, row.call.position), row.call.position)
+    changed = {
+        pk: {event.branch_id for event in events if event.data.get("what") in repairs.OF_WHAT_WAS_SAID}
+        for pk, events in repairs.on_each(since).items()
+    }
+    return [row for row in replies if not _later_branches(row) & changed[row.session.current_branch.pk]]
+
+
+def _later_branches(row: ReusableReply) -> set[int]:
+    """The keys of the branches with the rest of its session's history."""
+    segments = [pk for pk, _ in row.session.current_branch.segments()]
+    return set(segments[segments.index(row.call.branch_id) + 1 :])

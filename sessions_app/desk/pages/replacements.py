@@ -7,9 +7,9 @@ from datetime import datetime
 from django.db.models import QuerySet
 
 from sessions_app.access.masking import Mask
-from sessions_app.models import Branch, Event, EventKind, Message
+from sessions_app.history import repairs
+from sessions_app.models import Branch, Event, Message
 from sessions_app.models.compiled import compiled
-from sessions_app.models.rows import Ranges, visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +53,17 @@ def on_each(branches: Mapping[Branch, int], mask: Mask) -> dict[int, Replacement
 
     Two queries for any number of branches; none if no branch has ancestors.
     """
-    repairs = _repairs({branch: after for branch, after in branches.items() if branch.left_another_branch})
-    if not repairs:
-        return {branch.pk: NONE for branch in branches}
-    branches_of_repairs = {event.branch_id for event in repairs if event.branch_id is not None}
-    rows = _texts(tuple(branches_of_repairs), tuple({event.data["by"] for event in repairs}))
-    texts = {(at, position): mask.message(role, text) for at, position, role, text in rows}
-    return {
-        branch.pk: _latest(
-            [event for event in repairs if branch.sees(event.branch_id or 0, event.position)], texts, mask
-        )
-        for branch in branches
+    on_branches = {
+        pk: [event for event in events if event.data.get("what") == repairs.OF_A_MESSAGE]
+        for pk, events in repairs.on_each(branches).items()
     }
-
-
-def _repairs(branches: Mapping[Branch, int]) -> list[Event]:
-    ranges = {part for branch, after in branches.items() for part in visible(branch, after=after)}
-    events = _events(tuple(ranges)) if ranges else []
-    return [event for event in events if event.data.get("what") == "message"]
-
-
-@compiled
-def _events(where: Ranges) -> QuerySet[Event]:
-    return Event.objects.within(where).filter(kind=EventKind.REPAIRED).order_by("position")
+    found = {event.pk: event for events in on_branches.values() for event in events}
+    if not found:
+        return {branch.pk: NONE for branch in branches}
+    branches_of_repairs = {event.branch_id for event in found.values() if event.branch_id is not None}
+    rows = _texts(tuple(branches_of_repairs), tuple({event.data["by"] for event in found.values()}))
+    texts = {(at, position): mask.message(role, text) for at, position, role, text in rows}
+    return {pk: _latest(events, texts, mask) for pk, events in on_branches.items()}
 
 
 @compiled
@@ -86,12 +74,12 @@ def _texts(
     return rows.values_list("branch_id", "position", "role", "text")
 
 
-def _latest(repairs: Iterable[Event], texts: Mapping[tuple[int, int], str], mask: Mask) -> Replacements:
+def _latest(events: Iterable[Event], texts: Mapping[tuple[int, int], str], mask: Mask) -> Replacements:
     """``texts`` are the new ones, by the branch and the position of their rows."""
     original: dict[int, int] = {}
     by_message: dict[int, Replacement] = {}
     by_call: dict[int, Replacement] = {}
-    for event in repairs:
+    for event in events:
         new_position, replaced = event.data["by"], event.data["position"]
         # A replacement may itself have been replaced.
         original[new_position] = original.get(replaced, replaced)
