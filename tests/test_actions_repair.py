@@ -1,6 +1,7 @@
 """Repairs: what the agent goes on with is another, what was is kept, and nothing is asked or run twice."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from django.forms.models import model_to_dict
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from agentstate.domain import AgentState
 from sessions_app import actions
 from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
 from sessions_app.access.masking import Mask
@@ -430,6 +432,44 @@ def test_a_finished_session_is_finished_after_a_repair():
     replace_message(session)
     after = fresh(session)
     assert (after.status, after.phase, after.final_answer) == (Status.IDLE, Phase.DONE, session.final_answer)
+
+
+def test_a_corrected_answer_is_the_answer_of_the_session_until_an_undo():
+    session = builders.done()
+    given = Message.objects.get(branch=session.branch, text=session.final_answer)
+    replace_message(session, position=given.position, text="No, it is not.")
+    after, end = fresh(session), present(session)[1]
+    assert (after.status, after.final_answer) == (Status.IDLE, "No, it is not.")
+    assert end.outcome == {"final_answer": "No, it is not.", "exit_reason": session.exit_reason}
+    assert AgentState.of(after).final_answer == after.final_answer
+    source = {"actor": SYSTEM, "session_id": session.pk, "checkpoint_id": end.pk, "reason": "Again"}
+    assert actions.fork(**source).final_answer == "No, it is not."
+    actions.undo(actor=SYSTEM, session_id=session.pk, reason="It is")
+    assert fresh(session).final_answer == session.final_answer
+
+
+def test_a_corrected_result_that_ended_the_turn_is_the_answer_of_the_session():
+    history = builders.asked()
+    history.reply(calls=[("lookup_policy", {"policy": "POL-7"})])
+    history.finish(history.calls[-1], "active")
+    history.checkpoint("step")
+    session = history.end("active")
+    told = Message.objects.get(branch=session.branch, role="tool")
+    replace_message(session, position=told.position, text="lapsed")
+    assert fresh(session).final_answer == "lapsed"
+
+
+def test_a_conversation_that_is_written_into_a_finished_session_gives_its_answer():
+    session = builders.done()
+    state = AgentState.of(session)
+    for history, answer in (
+        ((*state.history[:-1], replace(state.history[-1], content="No.")), "No."),
+        (state.history[:-1], ""),
+        (state.history, session.final_answer),
+    ):
+        written = replace(state, history=history)
+        actions.write_state(actor=SYSTEM, session_id=session.pk, state=written, reason="Wrong")
+        assert fresh(session).final_answer == answer
 
 
 # In the others the model has said nothing yet.

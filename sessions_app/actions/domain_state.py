@@ -18,8 +18,8 @@ from sessions_app.actions import repair_branch
 from sessions_app.actions.base import in_one_transaction, require
 from sessions_app.actions.repair_branch import RepairDraft
 from sessions_app.history import restore
-from sessions_app.history.message_rows import answered_calls, unpack
-from sessions_app.models import Checkpoint, InboxMessage, Session
+from sessions_app.history.message_rows import answered_calls, fill_texts, unpack
+from sessions_app.models import InboxMessage, Session
 from sessions_app.models import Message as MessageRow
 
 
@@ -76,7 +76,7 @@ def _write_history(draft: RepairDraft, state: AgentState) -> bool:
         new = list(zip(history, bodies_from(history, state.memory.tool_calls), strict=True))[seen:]
     except ValueError as error:
         raise Invalid(str(error)) from error
-    if draft.checkpoint.kind == Checkpoint.Kind.END:
+    if draft.turn_has_ended:
         following: list[tuple[Message, dict[str, Any]]] = []
         while new and new[-1][0].role is Role.USER:
             following.insert(0, new.pop())
@@ -88,10 +88,21 @@ def _write_history(draft: RepairDraft, state: AgentState) -> bool:
                 session=draft.session, text=message.content, body=whole, author=draft.actor.user
             )
     if kept < len(rows) or new:
+        if draft.turn_has_ended:
+            draft.final_answer = _answer(draft, list(rows[:kept]), new)
         draft.context = [row.position for row in rows[:kept]]
         draft.context += [draft.add_body(body).position for _, body in new]
         draft.copies_step = False
     return True
+
+
+def _answer(draft: RepairDraft, kept: list[MessageRow], new: Sequence[tuple[Message, dict[str, Any]]]) -> str:
+    """What the conversation ends with, as far as it is an answer: these rows, and these messages behind them."""
+    if new:
+        last, _ = new[-1]
+        return last.content if last.role is Role.ASSISTANT else ""
+    message = restore.answering(fill_texts(draft.repaired, kept), draft.checkpoint)
+    return message.text if message is not None else ""
 
 
 def _kept(draft: RepairDraft, rows: Sequence[MessageRow], history: Sequence[Message]) -> tuple[int, int]:

@@ -162,10 +162,8 @@ def replace_message(
     draft = repair_branch.begin(
         REPLACE_MESSAGE, actor, session_id, reason, expected_version, step_after=position if rewind else None
     )
-    context = restore.context_of(draft.repaired, draft.checkpoint)
-    message = next(
-        (message for message in fill_texts(draft.repaired, context) if message.position == position), None
-    )
+    context = fill_texts(draft.repaired, restore.context_of(draft.repaired, draft.checkpoint))
+    message = next((message for message in context if message.position == position), None)
     if message is None:
         raise NotFound(
             f"The model sees no message {position} at {'this' if rewind else 'the last'} checkpoint."
@@ -173,6 +171,8 @@ def replace_message(
     if message.text.strip() == text:
         raise Invalid("Nothing was changed.")
     replacement = draft.add_message(message, text)
+    if draft.turn_has_ended and message is restore.answering(context, draft.checkpoint):
+        draft.final_answer = text
     draft.context = [replacement.position if row.position == position else row.position for row in context]
     data: dict[str, Json] = {"position": position, "by": replacement.position, "role": message.role}
     if rewind:

@@ -57,8 +57,9 @@ class RepairDraft:
     """A repair until it is committed: the branch that is repaired, the new one, and what changes on it.
 
     ``context`` are the positions that the model sees; ``answers`` are by the position of a call on the repaired branch.
-    Without ``copies_step`` the unfinished step begins again. With ``rewinds``, the session runs on from the checkpoint,
-    and what came after it is discarded.
+    ``final_answer`` is that of a turn that has ended, where the repair changed it. Without ``copies_step`` the
+    unfinished step begins again. With ``rewinds``, the session runs on from the checkpoint, and what came after it is
+    discarded.
     """
 
     action: Action
@@ -72,12 +73,18 @@ class RepairDraft:
     state: dict[str, Json] = field(default_factory=dict)  # by key, without tags that keep the order of keys
     context: list[int] | None = None
     answers: dict[int, tuple[CallStatus, str]] = field(default_factory=dict)
+    final_answer: str | None = None
     copies_step: bool = True
     rewinds: bool = False
 
     def next_position(self) -> int:
         self.session.position += 1
         return self.session.position
+
+    @property
+    def turn_has_ended(self) -> bool:
+        """Whether the checkpoint is the end of its turn, with an answer."""
+        return self.checkpoint.kind == Checkpoint.Kind.END
 
     def add_message(self, original: Message, text: str) -> Message:
         """A message on the new branch that replaces the original, with another text."""
@@ -114,7 +121,9 @@ class RepairDraft:
             move_to(session, checkpoint, self.now)
             set_status_at(session, checkpoint, run=True, why=self.reason, now=self.now)
             return self._commit(what, data, checkpoint)
-        turn_over = self.checkpoint.kind == Checkpoint.Kind.END and session.phase == Phase.DONE
+        turn_over = self.turn_has_ended and session.phase == Phase.DONE
+        if turn_over and self.final_answer is not None:
+            session.final_answer = self.final_answer
         if turn_over and not session.inbox.exists():
             set_status(session, Status.IDLE)
         else:
@@ -176,6 +185,9 @@ def begin(
 
 def _write_checkpoint(draft: RepairDraft) -> Checkpoint:
     base, position = draft.checkpoint, draft.next_position()
+    outcome = base.outcome
+    if outcome is not None and draft.final_answer is not None:
+        outcome = {**outcome, "final_answer": draft.final_answer}
     StateValue.objects.bulk_create(
         StateValue(branch=draft.new_branch, position=position, key=key, value=with_order(value))
         for key, value in draft.state.items()
@@ -191,7 +203,7 @@ def _write_checkpoint(draft: RepairDraft) -> Checkpoint:
         keys={**base.keys, **dict.fromkeys(draft.state, position)},
         counters=base.counters,
         tools=list(restore.tools_of(draft.repaired, base)),
-        outcome=base.outcome,
+        outcome=outcome,
         totals=base.totals,
         definition=base.definition,
         created_at=draft.now,

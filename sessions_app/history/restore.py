@@ -265,6 +265,20 @@ def _answered_call_id(message: Message) -> str | None:
     return None
 
 
+def answering(context: Sequence[Message], end: Checkpoint) -> Message | None:
+    """The message of the context whose text is the final answer of the turn that ends there, None if there is none.
+
+    It is the agent's, the last one; or the result of the tool that ended the turn, the last one with that text.
+
+    :param context: That of the checkpoint, with its texts.
+    """
+    if context and context[-1].role == Message.Role.ASSISTANT:
+        return context[-1]
+    answer = (end.outcome or {}).get("final_answer")
+    results = [row for row in context if row.role == Message.Role.TOOL and row.text and row.text == answer]
+    return results[-1] if results else None
+
+
 def ranges(positions: Iterable[int]) -> list[list[int]]:
     """``[[first, last], ...]`` for positions in the order in which the model sees them."""
     spans: list[list[int]] = []
