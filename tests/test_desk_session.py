@@ -361,7 +361,8 @@ def test_the_timeline_can_be_filtered(desk, query, steps):
     history = builders.asked()
     history.reply("Let me think.")
     history.step += 1
-    history.checkpoint("step", phase="reflecting")
+    history.enter("executing", "reflecting")
+    history.checkpoint("step")
     history.reply(calls=[("lookup_policy", {"policy": "POL-7"})])
     history.finish(history.calls[-1], "active")
     history.checkpoint("step")

@@ -3,6 +3,7 @@
 import html
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from sessions_app.desk.pages.session.timeline_filter import (
     matching_steps,
     parse,
 )
-from sessions_app.models import Branch, Checkpoint, Event, ModelCall, Session, ToolCall
+from sessions_app.models import Branch, Checkpoint, Event, Message, ModelCall, Session, ToolCall
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -90,7 +91,7 @@ def test_each_filter_finds_the_steps_that_reading_all_of_them_finds(
         ("edge", "idle-planning"): Checkpoint.objects.visible_on(branch).filter(kind="start"),
     }
     for (kind, value), rows in expected.items():
-        spans, _, more = matching_steps(branch, TimelineFilter(kind, value), before=None, limit=100)
+        spans, _, more = matching(branched, TimelineFilter(kind, value))
         assert spans == steps_with(branch, list(rows.values_list("position", flat=True))), (kind, value)
         assert not more
     assert ModelCall.objects.visible_on(branch).count() > calls.count()
@@ -102,16 +103,15 @@ def test_a_step_that_reflects_and_then_calls_a_tool_plans_again(branched: Sessio
     reflecting = Checkpoint.objects.visible_on(branch).filter(kind="step", phase="reflecting")
     expected = [span for span in called if reflecting.filter(position=span[0]).exists()]
     only = TimelineFilter("edge", "reflecting-planning")
-    assert matching_steps(branch, only, before=None, limit=100)[0] == expected
+    assert matching(branched, only)[0] == expected
 
 
 def test_pages_of_matching_steps_follow_each_other(branched: Session) -> None:
-    branch = builders.branch_of(branched)
-    whole, _, _ = matching_steps(branch, TimelineFilter("tools"), before=None, limit=100)
+    whole, _, _ = matching(branched, TimelineFilter("tools"))
     pages: list[tuple[int, int | None]] = []
     before = None
     while True:
-        spans, _, more = matching_steps(branch, TimelineFilter("tools"), before=before, limit=3)
+        spans, _, more = matching(branched, TimelineFilter("tools"), before=before, limit=3)
         pages = spans + pages
         if not more:
             break
@@ -119,10 +119,16 @@ def test_pages_of_matching_steps_follow_each_other(branched: Session) -> None:
     assert pages == whole
 
 
+def matching(
+    session: Session, only: TimelineFilter, *, before: int | None = None, limit: int = 100
+) -> tuple[list[tuple[int, int | None]], list[Event | Message], bool]:
+    branch = builders.branch_of(session)
+    return matching_steps(branch, only, before=before, limit=limit, totals=session.totals)
+
+
 def people(session: Session, **paging: Any) -> tuple[list[tuple[str, str]], bool]:
     """What the filter by people shows, oldest first: each event's kind, each message's author with its words."""
-    page = {"before": None, "limit": 100} | paging
-    _, rows, more = matching_steps(builders.branch_of(session), TimelineFilter("people"), **page)
+    _, rows, more = matching(session, TimelineFilter("people"), **paging)
     rows.sort(key=lambda row: row.position)
     return [
         (row.kind, row.actor_name) if isinstance(row, Event) else (row.author, row.text) for row in rows
@@ -162,28 +168,127 @@ def test_pages_of_what_people_did_follow_each_other() -> None:
         history.user(f"Question {number}", author="anna")
         history.event("noted", reason=f"Note {number}")
     session = history.rest("paused")
-    branch, only = builders.branch_of(session), TimelineFilter("people")
+    only = TimelineFilter("people")
     positions: list[int] = []
     more = True
     while more:
         before = positions[0] if positions else None
-        _, rows, more = matching_steps(branch, only, before=before, limit=3)
+        _, rows, more = matching(session, only, before=before, limit=3)
         positions = sorted(row.position for row in rows) + positions
     assert len(positions) == 9
     assert positions == [
-        row.position
-        for row in sorted(
-            matching_steps(branch, only, before=None, limit=100)[1], key=lambda row: row.position
-        )
+        row.position for row in sorted(matching(session, only)[1], key=lambda row: row.position)
     ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [5, 60])
 def test_a_filter_costs_few_queries_however_long_the_history(django_assert_max_num_queries, steps) -> None:
-    branch = builders.branch_of(worked_on(builders.asked(), steps))
+    session = worked_on(builders.asked(), steps)
     with django_assert_max_num_queries(2):
-        matching_steps(branch, TimelineFilter("tool", "send_letter"), before=None, limit=10)
+        matching(session, TimelineFilter("tool", "send_letter"), limit=10)
+
+
+def edge(*ends: str) -> TimelineFilter:
+    return TimelineFilter("edge", "-".join(ends))
+
+
+def several_turns(turns: int) -> tuple[builders.History, dict[str, list[int]]]:
+    """Each third turn calls a tool, the others reply at once; and the first steps that took each change of phase."""
+    history, took = builders.History(), defaultdict[str, list[int]](list)
+    for number in range(turns):
+        took["done-planning" if number else "idle-planning"].append(history.session.position + 1)
+        if number:
+            history.enter("planning")
+        took["planning-executing" if number % 3 == 0 else "planning-done"].append(
+            history.session.position + 1
+        )
+        history.checkpoint("start")
+        if number % 3 == 0:
+            took["executing-reflecting"].append(history.session.position)
+            history.lookup()
+            took["reflecting-done"].append(history.session.position)
+        history.reply("So it is.")
+        history.end("So it is.")
+    return history, took
+
+
+def test_a_change_of_phase_is_found_in_the_steps_that_the_diagram_counts() -> None:
+    history, took = several_turns(7)
+    session = history.session
+    for ends, steps in took.items():
+        spans, _, more = matching(session, TimelineFilter("edge", ends))
+        assert [first for first, _ in spans] == steps, ends
+        assert session.totals["edges"][ends.replace("-", ">")] == len(steps), ends
+        assert not more
+    for never in (("planning", "error"), ("error", "planning"), ("done", "executing")):
+        assert matching(session, edge(*never)) == ([], [], False)
+
+
+def test_the_step_that_failed_took_the_changes_into_the_error_and_out_of_it() -> None:
+    history = builders.asked()
+    history.lookup()
+    failed = history.session.position
+    history.reply(calls=[("send_letter", {})])
+    # That a call fails is no error of the agent's.
+    history.finish(history.calls[-1], None, error="No stamp")
+    history.enter("reflecting")
+    for _ in range(2):
+        history.model_fails()
+        history.enter("error")
+        history.event("failed")
+        history.enter("planning")
+    history.reply("Then not.")
+    history.end("Then not.")
+    for ends in (("reflecting", "error"), ("planning", "error"), ("error", "planning"), ("planning", "done")):
+        spans, _, _ = matching(history.session, edge(*ends))
+        assert [first for first, _ in spans] == [failed], ends
+    assert matching(history.session, edge("executing", "error"))[0] == []
+    assert [first for first, _ in matching(history.session, TimelineFilter("phase", "error"))[0]] == [failed]
+
+
+def test_a_call_that_has_not_ended_does_not_reflect() -> None:
+    history = builders.asked()
+    history.reply(calls=[("send_letter", {})])
+    session = history.rest("paused")
+    assert len(matching(session, edge("planning", "executing"))[0]) == 1
+    assert matching(session, edge("executing", "reflecting"))[0] == []
+
+
+@pytest.mark.slow
+def test_changes_of_phase_are_found_on_all_branches_of_the_history(branched: Session) -> None:
+    branch = builders.branch_of(branched)
+    checkpoints = Checkpoint.objects.visible_on(branch).order_by("position")
+    counted = [(row.position, row.totals) for row in checkpoints] + [(2**63, branched.totals)]
+    for ends in ("planning-executing", "executing-reflecting", "reflecting-planning"):
+        numbers = [totals.get("edges", {}).get(ends.replace("-", ">"), 0) for _, totals in counted]
+        took = [counted[i][0] for i in range(len(counted) - 1) if numbers[i] < numbers[i + 1]]
+        spans, _, more = matching(branched, TimelineFilter("edge", ends))
+        assert [first for first, _ in spans] == took, ends
+        assert not more
+
+
+@pytest.mark.slow
+def test_a_rare_change_of_phase_is_found_by_bisection_and_earlier_ones_on_the_next_page(
+    django_assert_max_num_queries,
+) -> None:
+    history, took = several_turns(30)
+    for _ in range(15):
+        history.enter("planning")
+        history.checkpoint("start")
+        history.reply("Yes.")
+        history.end("Yes.")
+    session = history.session
+    for ends in ("idle-planning", "reflecting-done"):
+        found: list[int] = []
+        before, more = None, True
+        while more:
+            with django_assert_max_num_queries(4 + session.position.bit_length()):
+                spans, _, more = matching(session, TimelineFilter("edge", ends), before=before, limit=2)
+            assert spans
+            found = [first for first, _ in spans] + found
+            before = found[0]
+        assert found == took[ends]
 
 
 def test_a_filter_by_a_tool_of_any_name_stays_on_while_going_back_and_forth(client: Client) -> None:

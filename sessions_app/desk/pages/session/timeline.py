@@ -118,7 +118,9 @@ def _read_matching(
     context: SessionContext, *, before: int | None, only: TimelineFilter, limit: int
 ) -> TimelinePage:
     """Only the steps that match the filter, or only what people did and sent."""
-    spans, rows, more = matching_steps(context.branch, only, before=before, limit=limit)
+    spans, rows, more = matching_steps(
+        context.branch, only, before=before, limit=limit, totals=context.session.totals
+    )
     items: list[Item] = [
         *(
             steps_of(_read_items(context, after=spans[0][0] - 1, upto=spans[-1][1], within=spans))

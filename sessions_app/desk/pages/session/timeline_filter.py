@@ -8,6 +8,7 @@ from typing import Any
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 
 from agentstate.names import FAILED_CALL_STATES, STEP_KINDS
+from sessions_app.desk.pages.session.timeline_edges import Edges, Hit
 from sessions_app.finding.counting import Count, count_each, up_to_most
 from sessions_app.models import Branch, Checkpoint, Event, EventKind, Message, ModelCall, Phase, ToolCall
 from sessions_app.models.compiled import compiled
@@ -104,11 +105,19 @@ def parse(query: Mapping[str, str]) -> TimelineFilter | None:
 
 
 def matching_steps(
-    branch: Branch, only: TimelineFilter, *, before: int | None, limit: int
+    branch: Branch,
+    only: TimelineFilter,
+    *,
+    before: int | None,
+    limit: int,
+    totals: Mapping[str, Any],
 ) -> tuple[list[tuple[int, int | None]], list[Event | Message], bool]:
     """``(first, last)`` positions of the newest steps that match, or the matching rows, and whether there are more.
 
-    At most four queries, and two for each branch that was left in the middle of a matching step.
+    At most four queries, and two for each branch that was left in the middle of a matching step. For a change of phase,
+    see also `timeline_edges`.
+
+    :param totals: Those of the history that the branch shows.
     """
     upto = None if before is None else before - 1
     if only.kind == "people":
@@ -120,24 +129,19 @@ def matching_steps(
         )
         return [], rows[:limit], len(rows) > limit
     most = limit * _HITS_PER_STEP
-    hits = _Hits(branch, upto, most).of(only)
+    if only.kind == "edge":
+        source, _, target = only.value.partition("-")
+        hits, more = Edges(branch, source, target, totals).newest(upto=upto, most=most)
+    else:
+        hits = _Hits(branch, upto, most).of(only)
+        more = len(hits) == most
     spans = sorted({span for hit in hits if (span := _span(branch, hit)) is not None}, reverse=True)
-    more = len(spans) > limit or len(hits) == most
+    more = more or len(spans) > limit
     shown = [(first, None if last == _OPEN else last) for first, last in reversed(spans[:limit])]
     return shown, [], more
 
 
-@dataclass(frozen=True, slots=True)
-class _Hit:
-    """A row that matches. ``first`` and ``following`` are where its step and the next one begin on its own branch."""
-
-    position: int
-    branch_id: int
-    first: int | None
-    following: int | None
-
-
-def _span(branch: Branch, hit: _Hit) -> tuple[int, int] | None:
+def _span(branch: Branch, hit: Hit) -> tuple[int, int] | None:
     """The first and the last position of the step that the hit lies in; None before the first step of a session."""
     last = dict(branch.segments())[hit.branch_id]
     first, following = hit.first, hit.following
@@ -166,46 +170,40 @@ class _Hits:
     upto: int | None
     most: int
 
-    def of(self, only: TimelineFilter) -> list[_Hit]:
+    def of(self, only: TimelineFilter) -> list[Hit]:
         """The hits, newest first."""
-        target = only.value if only.kind == "phase" else only.value.partition("-")[2]
-        source = only.value.partition("-")[0] if only.kind == "edge" else ""
-        if only.kind == "errors" or target == Phase.ERROR:
+        if only.kind == "errors":
             return self._errors()
+        if only.kind == "phase" and only.value == Phase.ERROR:
+            return self._newest(Event.objects.filter(BESIDE_TURNS, kind=EventKind.FAILED))
         calls = ToolCall.objects.all()
         if only.kind == "tool":
             return self._newest(calls.filter(tool=only.value))
-        if (
-            only.kind == "tools"
-            or target == Phase.EXECUTING
-            or (source, target) == (Phase.EXECUTING, Phase.REFLECTING)
-        ):
+        if only.kind == "tools" or only.value == Phase.EXECUTING:
             return self._newest(calls)
         starts = Checkpoint.objects.filter(kind=Checkpoint.Kind.START)
         reflecting = Checkpoint.objects.filter(kind=Checkpoint.Kind.STEP, phase=Phase.REFLECTING)
-        if target == Phase.REFLECTING:
+        if only.value == Phase.REFLECTING:
             return self._newest(reflecting)
-        if target == Phase.DONE:
+        if only.value == Phase.DONE:
             # Before the end of a turn lies the step that ended it.
             return self._newest(Checkpoint.objects.filter(kind=Checkpoint.Kind.END))
-        if (source, target) == (Phase.REFLECTING, Phase.PLANNING) or (
-            target == Phase.PLANNING and not source
-        ):
+        if only.value == Phase.PLANNING:
             # A step begins to plan again if it calls a tool after it has reflected.
             spans = [_span(self.branch, hit) for hit in self._newest(calls)]
             with_calls = {span[0] for span in spans if span is not None}
             again = [hit for hit in self._newest(reflecting) if hit.position in with_calls]
-            return again if source else self._merge(self._newest(starts), again)
+            return self._merge(self._newest(starts), again)
         return self._newest(starts)
 
-    def _errors(self) -> list[_Hit]:
+    def _errors(self) -> list[Hit]:
         return self._merge(
             self._newest(ToolCall.objects.filter(status__in=FAILED_CALL_STATES)),
             self._newest(ModelCall.objects.exclude(error="")),
             self._newest(Event.objects.filter(BESIDE_TURNS, kind__in=(EventKind.FAILED, EventKind.GAVE_UP))),
         )
 
-    def _newest(self, rows: BranchRowQuerySet[Any]) -> list[_Hit]:
+    def _newest(self, rows: BranchRowQuerySet[Any]) -> list[Hit]:
         """The newest of the rows, each with its step found by two index probes. One query."""
         starts = Checkpoint.objects.filter(branch=OuterRef("branch"), kind__in=STEP_KINDS)
         before = starts.filter(position__lte=OuterRef("position")).order_by("-position")
@@ -214,9 +212,9 @@ class _Hits:
             first=Subquery(before.values("position")[:1]), following=Subquery(after.values("position")[:1])
         )
         newest = annotated.newest_within(visible(self.branch, upto=self.upto), self.most)
-        return [_Hit(*row) for row in newest.values_list("position", "branch_id", "first", "following")]
+        return [Hit(*row) for row in newest.values_list("position", "branch_id", "first", "following")]
 
-    def _merge(self, *hits: list[_Hit]) -> list[_Hit]:
+    def _merge(self, *hits: list[Hit]) -> list[Hit]:
         merged = sorted(
             (hit for hits_of_kind in hits for hit in hits_of_kind), key=lambda hit: hit.position, reverse=True
         )
