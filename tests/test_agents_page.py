@@ -13,7 +13,17 @@ from haystack.tools import Tool
 
 from agentstate.durable.agent import make_durable
 from agentstate.durable.run import run
-from sessions_app.models import AgentDefinition, LossyResult, RegisteredAgent, Session, Status, ToolCall
+from sessions_app import actions
+from sessions_app.desk.pages import agents
+from sessions_app.models import (
+    AgentDefinition,
+    Checkpoint,
+    LossyResult,
+    RegisteredAgent,
+    Session,
+    Status,
+    ToolCall,
+)
 from tests import builders, sample_agents
 from tests.adapters import OrmAdapter
 from tests.builders import DEFINITION
@@ -282,3 +292,50 @@ def test_the_list_says_what_each_agent_is_for(operator: Client) -> None:
     builders.agent("letters", title="Letter room", description="Sends letters to policy holders.")
     text = text_of(operator.get("/agents/"))
     assert "Letter room letters Sends letters to policy holders." in text
+
+
+def test_what_forks_share_counts_once_on_the_agents_page(operator: Client) -> None:
+    source = builders.done()
+    source.totals |= {"model_calls": 3, "prompt_tokens": 100}
+    source.save()
+    end = Checkpoint.objects.filter(branch=source.branch).latest("position")
+    end.totals = source.totals
+    end.save()
+    forking = {"actor": builders.SYSTEM, "session_id": source.pk, "reason": "Try", "checkpoint_id": end.pk}
+    forks = [actions.fork(**forking) for _ in range(3)]
+    forks[0].totals = {**forks[0].totals, "model_calls": 5, "prompt_tokens": 130}
+    forks[0].save()
+    start = Checkpoint.objects.filter(branch=source.branch).earliest("position")
+    rewinding = {"actor": builders.SYSTEM, "session_id": forks[1].pk, "reason": "Try"}
+    actions.rewind(**rewinding, checkpoint_id=start.pk)
+    summed = agents.totals(RegisteredAgent.objects.get(key="claims"))
+    assert summed.count == 4
+    assert {name: summed.totals[name] for name in ("model_calls", "prompt_tokens")} == {
+        "model_calls": 5,
+        "prompt_tokens": 130,
+    }
+    assert summed.totals["edges"] == source.totals["edges"]
+    page = text_of(operator.get("/agents/claims/"))
+    assert "Model calls 5" in page
+    assert (
+        "Of the last 4 sessions: their current histories, without discarded steps. What forks share counts once."
+        in page
+    )
+
+
+def test_the_page_of_a_session_that_was_rewound_says_what_its_totals_count(operator: Client) -> None:
+    session = builders.done()
+    address = f"/sessions/{session.pk}/"
+    said = "the current history; not what was discarded"
+    assert said not in text_of(operator.get(address))
+    start = Checkpoint.objects.filter(branch=session.branch).earliest("position")
+    by = {"actor": builders.SYSTEM, "session_id": session.pk, "reason": "Try", "checkpoint_id": start.pk}
+    actions.rewind(**by)
+    page = text_of(operator.get(address))
+    assert "tokens in the current history 0" in page
+    assert said in page
+    fork = actions.fork(**by)
+    assert (
+        "the current history, also what it shares with the session that it was forked from; "
+        "not what was discarded" in text_of(operator.get(f"/sessions/{fork.pk}/"))
+    )

@@ -1,6 +1,7 @@
 """The agents that workers have published, and what their sessions add up to."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,26 +87,33 @@ def definitions(key: str, mask: Mask) -> list[Definition]:
 
 @dataclass(slots=True)
 class AgentTotals:
-    """The sum of the totals of ``count`` sessions."""
+    """The sum of the totals of ``count`` sessions, in which a history that they share by forks counts once."""
 
     count: int = 0
     totals: dict[str, Any] = field(default_factory=dict)
 
 
 def totals(agent: RegisteredAgent) -> AgentTotals:
-    """Those of the agent's newest `NEWEST` sessions. One query."""
-    edges: Counter[str] = Counter()
-    visits: Counter[str] = Counter()
-    seconds: Counter[str] = Counter()
+    """Those of the current histories of the agent's newest `NEWEST` sessions, of each what it did itself. One query."""
+    groups: dict[str, Counter[str]] = {name: Counter() for name in ("edges", "visits", "seconds")}
     numbers: Counter[str] = Counter()
     rows = (
         Session.objects.filter(agent=agent.key)
         .order_by("-created_at")
-        .values_list("totals", flat=True)[:NEWEST]
+        .values_list("totals", "forked_from__totals")[:NEWEST]
     )
-    for row in rows:
-        edges.update(row.get("edges", {}))
-        visits.update(row.get("visits", {}))
-        seconds.update(row.get("seconds", {}))
-        numbers.update({key: value for key, value in row.items() if isinstance(value, int | float)})
-    return AgentTotals(len(rows), {**numbers, "edges": edges, "visits": visits, "seconds": seconds})
+    for own, at_fork in rows:
+        shared = at_fork or {}
+        for name, group in groups.items():
+            group.update(_less(own.get(name, {}), shared.get(name, {})))
+        numbers.update(_less(own, shared))
+    return AgentTotals(len(rows), {**numbers, **groups})
+
+
+def _less(numbers: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers, each less the other of its name: none below 0, as a fork may be rewound to before it was forked."""
+    return {
+        name: max(0, number - others.get(name, 0))
+        for name, number in numbers.items()
+        if isinstance(number, int | float)
+    }
