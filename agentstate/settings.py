@@ -43,22 +43,35 @@ BASE_DIR = data_folder()
 
 
 def _secret_key(file: Path) -> str:
-    """The key in `file`, created at the first start; processes that start at once agree on one."""
+    """The key in `file`, created at the first start; processes that start at once agree on one.
+
+    A file that is empty or damaged, as a power failure may leave it, is refused.
+    """
     try:
         if not file.exists():
             descriptor, draft = tempfile.mkstemp(prefix=f"{file.name}.", dir=file.parent)
             try:
                 with os.fdopen(descriptor, "w") as stream:
                     stream.write(secrets.token_urlsafe(50))
+                    stream.flush()
+                    os.fsync(stream.fileno())
                 with contextlib.suppress(FileExistsError):
                     os.link(draft, file)
             finally:
                 os.unlink(draft)
-        return file.read_text()
+        key = file.read_text()
     except OSError as error:
         raise ImproperlyConfigured(
             f"SECRET_KEY is not set, and none can be stored in {file}: {error}."
         ) from error
+    except UnicodeDecodeError:
+        key = ""
+    if not key.strip() or "\0" in key:
+        raise ImproperlyConfigured(
+            f"SECRET_KEY is not set, and {file} holds no key: it is empty or damaged. Set SECRET_KEY, restore the "
+            "file, or delete it: then the next start makes a new key, and everyone has to sign in again."
+        )
+    return key
 
 
 DEBUG = flag("DEBUG", False)

@@ -1,5 +1,6 @@
 """Settings come from the environment, and a wrong one is refused at start with a sentence that says what to do."""
 
+import os
 import re
 import runpy
 import shutil
@@ -376,6 +377,34 @@ def test_a_secret_key_that_cannot_be_kept_is_asked_for(load, tmp_path):
     make = load(SECRET_KEY="x")["_secret_key"]
     with pytest.raises(ImproperlyConfigured, match="SECRET_KEY is not set"):
         make(tmp_path / "missing" / "key")
+
+
+@pytest.mark.parametrize("left", [b"", b" \n", b"\0" * 67, b"\xff\xfe key"])
+def test_a_secret_key_that_is_empty_or_damaged_is_refused_with_the_file_and_what_to_do(load, tmp_path, left):
+    (tmp_path / ".secret_key").write_bytes(left)
+    with pytest.raises(ImproperlyConfigured) as refused:
+        load()
+    assert str(refused.value) == (
+        f"SECRET_KEY is not set, and {tmp_path / '.secret_key'} holds no key: it is empty or damaged. Set SECRET_KEY, "
+        "restore the file, or delete it: then the next start makes a new key, and everyone has to sign in again."
+    )
+    assert (tmp_path / ".secret_key").read_bytes() == left
+    assert load(SECRET_KEY="mine")["SECRET_KEY"] == "mine"
+
+
+def test_a_new_secret_key_is_on_the_disk_before_others_can_read_it(load, tmp_path, monkeypatch):
+    synced, sync, link = [], os.fsync, os.link
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor)) or sync(descriptor)
+    )
+
+    def link_what_is_synced(draft, file):
+        assert [(stat.st_ino, stat.st_size > 50) for stat in synced] == [(os.stat(draft).st_ino, True)]
+        link(draft, file)
+
+    monkeypatch.setattr(os, "link", link_what_is_synced)
+    load()
+    assert synced
 
 
 def test_outside_development_everything_insists_on_tls(load):
