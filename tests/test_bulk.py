@@ -3,8 +3,9 @@
 import threading
 from datetime import timedelta
 
+import psycopg
 import pytest
-from django.db import OperationalError, connection
+from django.db import InterfaceError, InternalError, OperationalError, connection
 from django.utils import timezone
 
 from agentstate.celery import app
@@ -305,18 +306,43 @@ def test_the_sweep_goes_on_with_what_a_killed_worker_left(actor, monkeypatch, se
     assert bulk.unattended(late()) == []
 
 
-def test_a_lost_database_is_no_reason_to_refuse(actor, monkeypatch):
+@pytest.mark.parametrize(
+    "error, state",
+    [
+        (OperationalError, None),
+        (InterfaceError, None),
+        (OperationalError, "57P01"),
+        (OperationalError, "53100"),
+        (InternalError, "25P03"),  # the server has ended a transaction in which the worker stood still
+        (InternalError, "25006"),  # the server is a replica for the moment
+    ],
+)
+def test_a_lost_database_is_no_reason_to_refuse(actor, monkeypatch, error, state):
     builders.queued()
     bulk_action = start(actor)
 
     def fail(**kwargs):
-        raise OperationalError("server closed the connection")
+        raise error("no") from (psycopg.errors.lookup(state)("no") if state else None)
 
     with monkeypatch.context() as patch:
         patch.setitem(BY_REASON, PAUSE, fail)
-        with pytest.raises(OperationalError):
+        with pytest.raises(error):
             bulk.run_batch(bulk_action.pk)
     assert work(bulk_action) == reading.Progress(done=1)
+
+
+@pytest.mark.parametrize("error, state", [(InternalError, "XX001"), (OperationalError, "54000")])
+def test_what_the_database_refuses_of_one_session_for_good_does_not_hold_up_the_others(
+    actor, monkeypatch, error, state
+):
+    builders.queued()
+    bulk_action = start(actor)
+
+    def fail(**kwargs):
+        raise error("no") from psycopg.errors.lookup(state)("no")
+
+    monkeypatch.setitem(BY_REASON, PAUSE, fail)
+    assert work(bulk_action) == reading.Progress(refused=1)
 
 
 def test_one_session_in_trouble_does_not_hold_up_the_others(actor, monkeypatch, caplog):

@@ -8,7 +8,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import DatabaseError, connection, connections
+from django import db
+from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from kombu.exceptions import KombuError, OperationalError
@@ -21,7 +22,7 @@ from sessions_app import actions, tasks
 from sessions_app.access.errors import Moved
 from sessions_app.access.roles import Actor
 from sessions_app.models import Approval, Checkpoint, Event, Session, Status, WaitingFor, Worker
-from sessions_app.runtime import leases, recovery, worker
+from sessions_app.runtime import leases, local, recovery, worker
 from tests import builders
 from tools.services import wait_for
 
@@ -241,10 +242,10 @@ def test_a_process_that_has_the_name_of_an_earlier_one_has_its_own_start() -> No
     assert Worker.objects.get().started_at == LATER
 
 
-@pytest.fixture
-def broken_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture(params=[db.OperationalError, db.InterfaceError, db.InternalError])
+def broken_once(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     """The database is unavailable at the first heartbeat."""
-    renew, failures = leases.renew, [DatabaseError("away")]
+    renew, failures = leases.renew, [request.param("away:\nthe server is not running.")]
 
     def fails_once(*args: Any) -> Any:
         if failures:
@@ -264,13 +265,34 @@ def test_the_heartbeat_runs_by_itself_until_its_block_ends(
     Session.objects.filter(pk=session.pk).update(lease_expires_at=NOW)
     with leases.Heartbeat("host:1", every=0.01) as heartbeat, heartbeat.keeping(claim):
         wait_for(lambda: (fresh(session).lease_expires_at or NOW) > NOW, "the lease to be renewed")
-    assert "missed a heartbeat" in caplog.text
+    assert "Worker host:1 missed a heartbeat: away: the server is not running\n" in caplog.text
     beat_at = Worker.objects.get().beat_at
     assert not any("heartbeat of" in thread.name for thread in threading.enumerate())
     assert Worker.objects.get().beat_at == beat_at
 
 
 # Sweep
+
+
+@pytest.mark.parametrize(
+    "error, has_trace", [(db.OperationalError("disk\nfull"), False), (TypeError("disk\nfull"), True)]
+)
+def test_a_sweep_that_fails_is_one_line_where_the_database_is_why_and_the_next_one_is_made(
+    error: Exception, has_trace: bool, caplog: pytest.LogCaptureFixture, settings: Any
+) -> None:
+    settings.AGENTSTATE_SWEEP_SECONDS = 0.01
+    swept: list[None] = []
+
+    def sweep() -> None:
+        swept.append(None)
+        if len(swept) == 1:
+            raise error
+
+    with local.sweeping(sweep):
+        wait_for(lambda: len(swept) > 1, "the next sweep")
+    [record] = caplog.records
+    assert record.getMessage() == "The sweep failed; the next one is due in 0.01 s: disk full"
+    assert bool(record.exc_info) is has_trace
 
 
 def test_the_sweep_finds_what_is_due_the_longest_waiting_first() -> None:

@@ -379,7 +379,7 @@ def test_a_secret_key_that_cannot_be_kept_is_asked_for(load, tmp_path):
         make(tmp_path / "missing" / "key")
 
 
-@pytest.mark.parametrize("left", [b"", b" \n", b"\0" * 67, b"\xff\xfe key"])
+@pytest.mark.parametrize("left", [b"", b" \n", b"\0\0\0", b"\xff\xfe key"])
 def test_a_secret_key_that_is_empty_or_damaged_is_refused_with_the_file_and_what_to_do(load, tmp_path, left):
     (tmp_path / ".secret_key").write_bytes(left)
     with pytest.raises(ImproperlyConfigured) as refused:

@@ -16,7 +16,6 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import InterfaceError, OperationalError
 from django.db.models import Exists, OuterRef, Q, QuerySet, Value
 from django.utils import timezone
 
@@ -36,6 +35,7 @@ from sessions_app.actions.base import (
 )
 from sessions_app.finding.keys import in_list, listed_each
 from sessions_app.models import BulkAction, BulkItem, RegisteredAgent, Session
+from sessions_app.unavailable import may_pass
 from sessions_app.wake import wake_bulk
 
 logger = logging.getLogger(__name__)
@@ -284,10 +284,10 @@ def _do(bulk: BulkAction, actor: Actor, item: BulkItem) -> bool:
         return False
     except ActionError as error:
         _refuse(item, str(error))
-    except (OperationalError, InterfaceError):
-        # Not this session's fault: the sweep tries again.
-        raise
     except Exception as error:  # A failure with one session must not keep the others waiting for ever.
+        if may_pass(error):
+            # Not this session's fault: the sweep tries again.
+            raise
         logger.exception("Bulk action %s failed on session %s.", bulk.pk, item.session_id)
         _refuse(item, f"It failed: {type(error).__name__}: {error}")
     return True

@@ -12,7 +12,7 @@ from typing import TypeVar
 from uuid import UUID
 
 import redis
-from django.db import DatabaseError
+from django.db import Error
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
@@ -41,7 +41,7 @@ def update(mirror: MirrorSessions, session_ids: Sequence[UUID], *, anew: bool = 
     """Update sessions. What is wrong with one of them alone is logged, so that it does not hold up the others.
 
     :raises ConnectionError, TimeoutError: those of redis, if the server does not answer. Some may have been updated.
-    :raises DatabaseError: if the database does not.
+    :raises Error: that of Django, if the database does not.
     """
     for first in range(0, len(session_ids), TOGETHER):
         together = session_ids[first : first + TOGETHER]
@@ -60,7 +60,7 @@ def _update_alone(mirror: MirrorSessions, session_id: UUID, *, anew: bool) -> No
     except redis.ConnectionError:
         raise
     except Exception as error:
-        if isinstance(error, (redis.TimeoutError, DatabaseError)):
+        if isinstance(error, (redis.TimeoutError, Error)):
             # Where both answer, it is this session that takes too long.
             mirror.client.ping()
             Session.objects.exists()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 from django.conf import settings
-from django.db import DatabaseError, close_old_connections, connections, transaction
+from django.db import Error, close_old_connections, connections, transaction
 from django.db.models.signals import post_delete, post_save
 
 from sessions_app.models import Session
@@ -104,7 +104,7 @@ class MirrorThread:
                 del due[:TOGETHER]
             if heals and not self._stopped.is_set():
                 healing.heal(mirror)
-        except (*healing.UNAVAILABLE, DatabaseError) as error:
+        except (*healing.UNAVAILABLE, Error) as error:
             if not self._failures:
                 logger.warning("The mirror is late, since its server or the database failed: %s", error)
             self._failures += 1

@@ -11,26 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
-from django.db import (
-    DEFAULT_DB_ALIAS,
-    Error,
-    InterfaceError,
-    InternalError,
-    OperationalError,
-    connections,
-    transaction,
-)
+from django.db import DEFAULT_DB_ALIAS, Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from agentstate.durable.port import JournalUnavailable
 from sessions_app.pooling import give_back
+from sessions_app.unavailable import UNAVAILABLE, may_pass
 
 T = TypeVar("T")
-# InternalError is what psycopg makes of an idle_in_transaction_session_timeout.
-_UNAVAILABLE = (OperationalError, InterfaceError, InternalError)
-# Where the server has said why: it lacks something for the moment, another transaction was in the way, it is stopped or
-# has been a replica so far (https://www.postgresql.org/docs/current/errcodes-appendix.html).
-_PASSING = ("08", "25006", "25P03", "40", "53", "55P03", "57")
 
 
 def forget_connections() -> None:
@@ -66,7 +54,7 @@ class RunConnection:
             try:
                 with transaction.atomic():
                     yield
-            except _UNAVAILABLE as error:
+            except UNAVAILABLE as error:
                 raise JournalUnavailable(str(error)) from error
             finally:
                 self._give_back(own)
@@ -87,7 +75,7 @@ class RunConnection:
                 # It may be broken, and without a transaction Django does not look.
                 if not self._connection.in_atomic_block:
                     self._connection.close()
-                if isinstance(error, _UNAVAILABLE):
+                if isinstance(error, UNAVAILABLE):
                     raise JournalUnavailable(str(error)) from error
                 raise
             finally:
@@ -95,10 +83,9 @@ class RunConnection:
 
     def passes(self, error: JournalUnavailable) -> bool:
         """Whether what has failed may succeed a moment later, with another connection."""
-        state = getattr(error.__cause__ and error.__cause__.__cause__, "sqlstate", None)
         with self.lock:
             is_server = self._connection.vendor == "postgresql" and not self._connection.in_atomic_block
-        return is_server and (state is None or state.startswith(_PASSING))
+        return is_server and error.__cause__ is not None and may_pass(error.__cause__)
 
     def close_others(self) -> None:
         """Close the connections that a tool has opened in its own thread. Does nothing in the run's thread."""

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import (
-    DatabaseError,
+    Error,
     OperationalError,
     close_old_connections,
     connection,
@@ -39,6 +39,7 @@ from sessions_app.models import Session, Status, Worker
 from sessions_app.models.compiled import compiled
 from sessions_app.runtime.own_agents import OwnAgents
 from sessions_app.runtime.recovery import recover
+from sessions_app.unavailable import in_one_line, may_pass
 
 logger = logging.getLogger(__name__)
 
@@ -273,8 +274,11 @@ class Heartbeat:
             while True:
                 try:
                     self.beat()
-                except DatabaseError:
-                    logger.warning("Worker %s missed a heartbeat.", self.worker, exc_info=True)
+                except Error as error:
+                    trace = None if may_pass(error) else error
+                    logger.warning(
+                        "Worker %s missed a heartbeat: %s", self.worker, in_one_line(error), exc_info=trace
+                    )
                 close_old_connections()
                 self._also()
                 if self._stop.wait(self._every):

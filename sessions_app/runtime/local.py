@@ -22,6 +22,7 @@ from waitress import wasyncore
 from waitress.server import create_server
 
 from agentstate.celery import app
+from sessions_app.unavailable import in_one_line, may_pass
 
 logger = logging.getLogger(__name__)
 
@@ -177,9 +178,13 @@ def sweeping(sweep: Callable[[], object]) -> Iterator[None]:
         while True:
             try:
                 sweep()
-            except Exception:  # without the next sweep, sessions that lost their worker are not recovered
-                logger.exception(
-                    "The sweep failed; the next one is due in %g s.", settings.AGENTSTATE_SWEEP_SECONDS
+            # Without the next sweep, sessions that lost their worker are not recovered.
+            except Exception as error:
+                logger.error(
+                    "The sweep failed; the next one is due in %g s: %s",
+                    settings.AGENTSTATE_SWEEP_SECONDS,
+                    in_one_line(error),
+                    exc_info=None if may_pass(error) else error,
                 )
             finally:
                 close_old_connections()

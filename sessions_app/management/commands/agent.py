@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.management import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError
+from django.db import Error
 from django.utils import timezone
 
 from agentstate.installation import MANAGE
@@ -155,7 +155,7 @@ class Command(BaseCommand):
                 do(options)
         except ActionError as error:
             raise CommandError(one_line(error)) from error
-        except DatabaseError as error:
+        except Error as error:
             raise CommandError(why_unusable(error)) from error
 
     def list_agents(self, options: Options) -> None:

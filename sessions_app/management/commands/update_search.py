@@ -13,10 +13,11 @@ from time import monotonic, sleep
 from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import Error, InterfaceError, InternalError, OperationalError, ProgrammingError, connection
+from django.db import Error, ProgrammingError, connection
 
 from sessions_app.finding import search_follower, search_index
 from sessions_app.management.unusable import is_not_migrated, why_unusable
+from sessions_app.unavailable import UNAVAILABLE
 
 logger = logging.getLogger(__name__)
 # How long new rows may wait, once all that there were have been added.
@@ -66,7 +67,7 @@ def _follow() -> NoReturn:
             if monotonic() - said_at >= SAID_SECONDS:
                 search_follower.say_that_it_follows()
                 said_at = monotonic()
-        except (OperationalError, InterfaceError, InternalError, ProgrammingError) as error:
+        except (*UNAVAILABLE, ProgrammingError) as error:
             if isinstance(error, ProgrammingError) and not is_not_migrated(error):
                 raise
             logger.warning(
