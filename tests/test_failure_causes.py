@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
 
@@ -253,3 +254,23 @@ def test_keys_that_another_masking_made_are_made_again_with_the_search_index(set
     after = cause_key(failed.agent, "", error)
     assert before != after
     assert dict(Session.objects.values_list("pk", "failure")) == {failed.pk: after, paused.pk: None}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("killed_in", ["name_causes_again", "search_index.update"])
+def test_a_killed_rebuild_leaves_the_warning_or_has_named_every_cause_again(settings, monkeypatch, killed_in):
+    search_masking.store()
+    failed = builders.failed()
+    error = "LookupError: no account DE893704 here"
+    before = cause_key(failed.agent, "", error)
+    Session.objects.filter(pk=failed.pk).update(error=error, failure=before)
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+ here"]
+    connection.check_constraints()  # else PostgreSQL cannot empty the tables in the transaction of this test
+
+    def killed(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"sessions_app.management.commands.rebuild_search.{killed_in}", killed)
+    with pytest.raises(KeyboardInterrupt):
+        call_command("rebuild_search")
+    assert search_masking.outdated() == (Session.objects.get(pk=failed.pk).failure == before)

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 from django.conf import LazySettings
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
+from django.db import OperationalError
 from django.test import Client
 from haystack.components.agents import Agent
 
 from sessions_app import tasks
+from sessions_app.finding import search_index
 from sessions_app.models import Session, SessionDigest, SessionWord, SimilarSession
 from sessions_app.runtime import similar
 from tests import builders, driving, sample_agents
@@ -82,6 +84,84 @@ def test_the_page_shows_them_masked_in_one_query_and_none_of_another_masking(
     page = client.get(address).content.decode()
     assert "Glass of ••••" in page
     assert "DE123" not in page
+
+
+def vectors() -> list[bytes | None]:
+    return list(SessionDigest.objects.order_by("pk").values_list("vector", flat=True))
+
+
+def test_nothing_is_compared_again_where_a_module_of_agents_cannot_be_imported(
+    embedding_agent: str, settings: LazySettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    similar.compare(session("a car", "a", embedding_agent).pk)
+    before = vectors()
+    driving.unregister(embedding_agent)
+    settings.AGENTSTATE_AGENTS = ["tests.no_such_agents", "agentstate.demo.agents"]
+    with pytest.raises(CommandError, match=r"^No session was compared\. .*tests\.no_such_agents"):
+        call_command("rebuild_similar")
+    assert vectors() == before != [None]
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("lack", ["not registered", "cannot be built", "fails"])
+def test_a_process_that_cannot_embed_leaves_a_session_its_vector_and_says_so(
+    embedding_agent: str, settings: LazySettings, lack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AGENTSTATE_AGENTS = []
+    for title, text in {"a": "please phone about this matter", "b": "my vehicle about this matter"}.items():
+        similar.compare(session(text, title, embedding_agent).pk)
+    asked = session("a car, about this matter", "new", embedding_agent)
+    assert nearest(asked) == ["b"]
+    before = vectors()
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise ConnectionError("no route to host")
+
+    if lack == "not registered":
+        driving.unregister(embedding_agent)
+    elif lack == "cannot be built":
+        monkeypatch.setattr("agentstate.durable.embedding._built", {})
+        monkeypatch.setattr(Topics, "__init__", fail)
+    else:
+        monkeypatch.setattr(Topics, "run", fail)
+    told = (
+        "^3 sessions could not be compared by meaning as now configured, since the embedder failed or the agent is "
+        rf"not registered here \(AGENTSTATE_AGENTS\): {embedding_agent}\."
+    )
+    with pytest.raises(CommandError, match=told):
+        call_command("rebuild_similar")
+    assert vectors() == before
+    assert SimilarSession.objects.get(session=asked).other.title == "b"
+    # What is hidden from now on may be in these.
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
+    with pytest.raises(CommandError, match=told):
+        call_command("rebuild_similar")
+    assert vectors() == [None] * 3
+
+
+def test_sessions_of_an_agent_that_never_had_an_embedder_are_compared_wherever_it_is_registered(
+    settings: LazySettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings.AGENTSTATE_AGENTS = []
+    session("my windscreen is broken", agent="gone")
+    call_command("rebuild_similar")
+    assert capsys.readouterr() == ("1 session compared.\n", "")
+
+
+@pytest.mark.parametrize("command", ["rebuild_similar", "rebuild_search"])
+def test_a_database_that_cannot_be_used_is_a_sentence(
+    command: str, settings: LazySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AGENTSTATE_AGENTS = []
+    session("my windscreen is broken")
+
+    def full(*args: object, **kwargs: object) -> None:
+        raise OperationalError("database or disk is full")
+
+    monkeypatch.setattr(similar, "compare", full)
+    monkeypatch.setattr(search_index, "update", full)
+    with pytest.raises(CommandError, match=r"^The database cannot be used: database or disk is full\.$"):
+        call_command(command)
 
 
 @pytest.mark.slow

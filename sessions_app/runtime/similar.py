@@ -2,7 +2,8 @@
 
 A session is compared by what its title, its customer's messages and its answer say as they are masked for everyone:
 otherwise the list would tell that two sessions share a hidden value. Candidates are found by words, at most 10,000;
-with the agent's embedder they are then compared by meaning. No transaction is open while a text is embedded.
+with the agent's embedder they are then compared by meaning. No transaction is open while a text is embedded. A process
+that has not the agent, or for which its embedder fails, leaves a session the vector that it has.
 """
 
 import math
@@ -12,7 +13,7 @@ from uuid import UUID
 from django.db import transaction
 
 from agentstate.domain.words import words_of
-from agentstate.durable.embedding import Embedder, embedder_of, nearest_by_meaning
+from agentstate.durable.embedding import embedder_of, nearest_by_meaning
 from agentstate.durable.registry import AgentNotRegistered, registry
 from sessions_app.access.masking import Mask
 from sessions_app.finding import search_masking
@@ -26,17 +27,18 @@ SHORTEST_WORD = 3
 MOST_MESSAGES = 20
 
 
-def compare(session_id: UUID) -> None:
-    """Store what the session is about, and its nearest. Does nothing for a session that is gone."""
+def compare(session_id: UUID) -> bool:
+    """Store what the session is about, and its nearest. Does nothing for a session that is gone.
+
+    :returns: False if the session should have a vector that could not be made here.
+    """
     session = Session.objects.select_related("branch").filter(pk=session_id, branch__isnull=False).first()
     if session is None:
-        return
+        return True
     masking = search_masking.present()
     text = _text(session)
     words = _words(text)
-    embedder = _embedder(session.agent)
-    vector = embedder.embed(text) if embedder and text else None
-    name = embedder.name if embedder and vector else ""
+    vector, name, is_embedded = _vector(session, text, masking)
     _store_digest(session, words, masking, vector, name)
     candidates = _candidates(session, words)
     nearest = _by_meaning(candidates, vector, name, masking)
@@ -44,13 +46,14 @@ def compare(session_id: UUID) -> None:
     nearest = nearest or candidates[:NEAREST]
     with transaction.atomic():
         if not Session.objects.select_for_update().filter(pk=session_id).exists():
-            return
+            return True
         SimilarSession.objects.filter(session=session).delete()
         there = set(Session.objects.filter(pk__in=nearest).values_list("pk", flat=True))
         SimilarSession.objects.bulk_create(
             SimilarSession(session=session, other_id=other, rank=rank, by_meaning=by_meaning)
             for rank, other in enumerate((pk for pk in nearest if pk in there), 1)
         )
+    return is_embedded
 
 
 def _text(session: Session) -> str:
@@ -67,11 +70,28 @@ def _words(text: str) -> list[str]:
     return sorted(words, key=lambda word: (-len(word), word))[:MOST_WORDS]
 
 
-def _embedder(agent: str) -> Embedder | None:
+def _vector(session: Session, text: str, masking: int) -> tuple[bytes | None, str, bool]:
+    """The vector of the text, the name of its embedder, and whether that is all that the agent asks for.
+
+    Where it cannot be made here, the vector that is stored, unless what is hidden now may be in it.
+    """
     try:
-        return embedder_of(registry.get(agent))
+        registration = registry.get(session.agent)
     except AgentNotRegistered:
-        return None
+        registration = None
+    if registration is not None:
+        if registration.embedder is None or not text:
+            return None, "", True
+        embedder = embedder_of(registration)
+        vector = embedder.embed(text) if embedder else None
+        if embedder and vector:
+            return vector, embedder.name, True
+    stored = SessionDigest.objects.filter(session=session, vector__isnull=False).first()
+    if stored is None or stored.vector is None:
+        return None, "", registration is None
+    if stored.masking != masking:
+        return None, "", False
+    return bytes(stored.vector), stored.embedder, False
 
 
 def _store_digest(

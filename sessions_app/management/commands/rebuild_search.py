@@ -1,17 +1,19 @@
 """``manage.py rebuild_search``: rebuild the search index and the keys of causes with the current masking.
 
-Needed after a change of AGENTSTATE_MASK_KEYS or AGENTSTATE_MASK_PATTERNS, once all processes have been restarted. A
-killed one is finished by the sweep.
+Needed after a change of AGENTSTATE_MASK_KEYS or AGENTSTATE_MASK_PATTERNS, once all processes have been restarted. If it
+is killed, either the desk still says that it is needed, or the sweep finishes it.
 """
 
 from functools import partial
 from typing import Any
 
 from django.apps import apps
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
+from django.db import Error
 
 from sessions_app.finding import search_index
 from sessions_app.history.causes_again import name_causes_again
+from sessions_app.management.unusable import why_unusable
 
 
 class Command(BaseCommand):
@@ -21,10 +23,14 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        search_index.rebuild()
-        # Everyone may see these, and the former masking may have left in them what is hidden now.
-        name_causes_again(partial(apps.get_model, "sessions_app"))
-        while search_index.update(seconds=5):
-            self.stdout.write(".", ending="")
-            self.stdout.flush()
+        try:
+            # Everyone may see these, and the former masking may have left in them what is hidden now. They come first,
+            # since nothing but this command completes them: once the index is emptied, the desk no longer asks for it.
+            name_causes_again(partial(apps.get_model, "sessions_app"))
+            search_index.rebuild()
+            while search_index.update(seconds=5):
+                self.stdout.write(".", ending="")
+                self.stdout.flush()
+        except Error as error:
+            raise CommandError(why_unusable(error)) from error
         self.stdout.write("The search index has been rebuilt.")
