@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import redis
-from haystack.dataclasses import ChatMessage
+from haystack.components.agents import Agent
+from haystack.dataclasses import ChatMessage, ToolCall
+from haystack.tools import tool
 
 from agentstate import Answered, AtBreakpoint, Breakpoint, DurableAgent, ToolPolicy, Waiting, agent
 from agentstate.durable.port import JournalUnavailable, LeaseLost
@@ -240,6 +242,33 @@ def test_a_session_of_which_the_server_has_lost_a_part_is_refused(
     sessions.client.delete(f"agent:{lost}:anna")
     with pytest.raises(ValueError, match="The server has lost a part of the session anna: its log has "):
         durable(sessions).run("and?")
+
+
+@pytest.mark.parametrize("lost", [["state"], ["log"], ["state", "messages", "log"]])
+def test_a_run_whose_session_loses_a_part_on_the_server_stops_at_its_next_write_and_says_so(
+    sessions: ValkeySessions, lost: list[str]
+) -> None:
+    @tool
+    def lose() -> str:
+        """Loses it."""
+        sessions.client.delete(*[f"agent:{kind}:anna" for kind in lost])
+        return "lost"
+
+    agent = Agent(
+        chat_generator=sample_agents.scripted([ToolCall("lose", {}, id="1")], "done"),
+        tools=[lose],
+    )
+    run = DurableAgent(agent, sessions.session("anna"))
+    with pytest.raises(LeaseLost, match="The server has lost a part of the session anna while it was run"):
+        run.run("hi")
+
+
+def test_a_log_that_lacks_its_beginning_is_refused_before_it_is_read(sessions: ValkeySessions) -> None:
+    durable(sessions).run("hi")
+    sessions.client.xtrim("agent:log:anna", maxlen=2, approximate=False)
+    for use in (sessions.load, sessions.open):
+        with pytest.raises(ValueError, match="The server has lost a part of the session anna: its log has 2"):
+            use("anna")
 
 
 def test_a_write_that_is_sent_again_because_its_answer_was_lost_is_written_once(

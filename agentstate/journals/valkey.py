@@ -10,8 +10,9 @@ Of each session there are
                                 records, last_write
     LIST   agent:messages:{id}  the messages of the conversation, in order
 
-A write is one script, which changes all three or, if the session has another writer by now, nothing. A session that has
-ended expires after the `ttl`; one that is unfinished does not.
+A write is one script, which changes all three or, if the session has another writer by now, nothing. Nor does it
+where the server has lost the STREAM, a part of it, or the HASH. A session that has ended expires after the `ttl`; one
+that is unfinished does not.
 """
 
 import math
@@ -40,32 +41,12 @@ except ImportError as error:
 
 from agentstate.journals.server import answering, failed, warn_unless_durable
 from agentstate.journals.tool_cache import RedisToolCache
+from agentstate.journals.valkey_write import INCOMPLETE, WRITE, WRITTEN
 
 PAGE = 1000
 BLOCKING_SECONDS = 5.0
 # How old the last fenced write may be when a tool is entered, without asking who is the writer by now.
 STALE_SECONDS = 1.0
-
-# Keys: state, messages, log. Arguments: the writer's epoch, the number of records before this one, the name of this
-# write, the record and its operation, the milliseconds after which the session expires (0 for never), "1" to write the
-# messages anew, the numbers of messages and of fields to remove, these, and the fields of the state with their values.
-_WRITE = """
-local now = redis.call('HMGET', KEYS[1], 'epoch', 'records', 'last_write')
-if now[3] and now[3] == ARGV[3] then return 1 end
-if tonumber(now[1] or 0) ~= tonumber(ARGV[1]) or tonumber(now[2] or 0) ~= tonumber(ARGV[2]) then return 0 end
-redis.call('XADD', KEYS[3], '*', 'op', ARGV[5], 'record', ARGV[4])
-if ARGV[7] == '1' then redis.call('DEL', KEYS[2]) end
-local removed = 10 + tonumber(ARGV[8])
-local fields = removed + tonumber(ARGV[9])
-for i = 10, removed - 1 do redis.call('RPUSH', KEYS[2], ARGV[i]) end
-for i = removed, fields - 1 do redis.call('HDEL', KEYS[1], ARGV[i]) end
-for i = fields, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
-redis.call('HSET', KEYS[1], 'records', tonumber(ARGV[2]) + 1, 'last_write', ARGV[3])
-for _, key in ipairs(KEYS) do
-  if tonumber(ARGV[6]) > 0 then redis.call('PEXPIRE', key, ARGV[6]) else redis.call('PERSIST', key) end
-end
-return 1
-"""
 
 
 class ValkeySessions:
@@ -190,10 +171,10 @@ class ValkeyStore(Store):
         self.written_at = -math.inf
         self.step_messages: list[Record] = []
         self.listed: list[int] = []  # the positions of the messages in the LIST
-        self._script = sessions.client.register_script(_WRITE)
+        self._script = sessions.client.register_script(WRITE)
 
     def write(self, record: Record) -> None:
-        """:raises LeaseLost: if the session has another writer by now; nothing was written.
+        """:raises LeaseLost: if the session has another writer by now, or has lost a part; nothing was written.
         :raises JournalUnavailable: if the server does not answer. Whether it has written the record is not known.
         """
         bodies = [message["body"] for message in derived.messages(record)]
@@ -225,29 +206,37 @@ class ValkeyStore(Store):
         except redis.RedisError as error:
             self.epoch += 1  # a run that still uses this journal stops here
             raise JournalUnavailable(failed(self.sessions.client, error)) from error
-        if not written:
+        if written != WRITTEN:
             self.epoch += 1
-            raise self._is_lost()
+            raise self._is_incomplete() if written == INCOMPLETE else self._is_lost()
         self._apply(record)
         self.records += 1
         self.written_at = time.monotonic()
 
     def check_epoch(self) -> None:
         """
-        :raises LeaseLost: if the session has another writer by now.
+        :raises LeaseLost: if the session has another writer by now, or the server has lost its HASH.
         :raises JournalUnavailable: if the server does not answer.
         """
         try:
             epoch = self.sessions.client.hget(layout.key("state", self.session_id), "epoch")
         except redis.RedisError as error:
             raise JournalUnavailable(failed(self.sessions.client, error)) from error
-        if int(cast(Any, epoch) or 0) != self.epoch:
+        if epoch is None:
+            raise self._is_incomplete()
+        if int(cast(Any, epoch)) != self.epoch:
             raise self._is_lost()
 
     def _is_lost(self) -> LeaseLost:
         return LeaseLost(
             f"The session {self.session_id} has another writer now: it was opened again, usually in another process, "
             "and continues there. Let only one process at a time run a session."
+        )
+
+    def _is_incomplete(self) -> LeaseLost:
+        return LeaseLost(
+            f"The server has lost a part of the session {self.session_id} while it was run. Nothing is written "
+            "to what is left of it. Restore its log and its state, or begin another session."
         )
 
     def _apply(self, record: Record) -> None:
@@ -320,8 +309,7 @@ def _load(sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) 
 
 
 def _read_all(sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) -> ValkeyStore:
-    if sessions.client.hexists(layout.key("state", session_id), layout.MIRROR):
-        raise ValueError(f"The session {session_id} belongs to a desk, and this server has only its mirror.")
+    _check_complete(sessions, session_id)
     store = ValkeyStore(sessions, session_id, labels)
     after = "-"
     while page := cast(Any, sessions.client.xrange(layout.key("log", session_id), after, "+", PAGE)):
@@ -334,11 +322,18 @@ def _read_all(sessions: ValkeySessions, session_id: str, labels: Mapping[str, st
 
 
 def _check_complete(sessions: ValkeySessions, session_id: str) -> None:
-    """:raises ValueError: for a session whose log or HASH alone was deleted or evicted, so that no write fits it."""
-    with answering(sessions.client), sessions.client.pipeline(transaction=True) as both:
-        both.xlen(layout.key("log", session_id))
-        both.hget(layout.key("state", session_id), "records")
-        in_log, counted = (int(number or 0) for number in both.execute())
+    """
+    :raises ValueError: for the mirror of a desk's session; and for a session whose log or HASH alone was deleted,
+        trimmed or evicted: its records could not be read, and no write fits it.
+    """
+    state = layout.key("state", session_id)
+    with answering(sessions.client), sessions.client.pipeline(transaction=True) as reads:
+        reads.hmget(state, layout.MIRROR, "records")
+        reads.xlen(layout.key("log", session_id))
+        (is_mirror, records), in_log = reads.execute()
+    if is_mirror:
+        raise ValueError(f"The session {session_id} belongs to a desk, and this server has only its mirror.")
+    counted = int(records or 0)
     if in_log != counted:
         raise ValueError(
             f"The server has lost a part of the session {session_id}: its log has {in_log} records, its state counts "
