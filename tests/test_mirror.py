@@ -342,6 +342,25 @@ def test_a_session_whose_time_is_over_is_not_mirrored_again(mirror: MirrorSessio
     assert healing.rebuild(mirror) == 0
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("found_by", ["update", "sweep"])
+def test_a_title_or_a_customer_that_was_changed_without_a_commit_is_mirrored(
+    mirror: MirrorSessions, found_by: str
+) -> None:
+    session = builders.done(customer="Ada", title="Glass")
+    Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(hours=1))
+    mirror.update([session.pk])
+    healing.heal(mirror)
+    Session.objects.filter(pk=session.pk).update(customer="", title="Erased")
+    if found_by == "update":
+        mirror.update([session.pk])
+    else:
+        assert healing.heal(mirror) == 1
+    stored = state(mirror, session)
+    assert (stored["customer"], stored["title"]) == ("", "Erased")
+    assert healing.heal(mirror) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.django_db
 def test_the_mirror_of_a_deleted_session_is_removed(mirror: MirrorSessions) -> None:

@@ -18,6 +18,7 @@ class Mirrored:
 
     :param whole: Nothing is lost of what was written.
     :param step: The number of the last step that has ended.
+    :param names: As `names_of`.
     """
 
     last_write: str = ""
@@ -27,10 +28,16 @@ class Mirrored:
     place: Place = field(default_factory=Place)
     step_began_at: int = 0
     step: int = 0
+    names: tuple[str, ...] = ("", "")
 
     def continues(self, session: Session) -> bool:
         """Whether what has happened since can be added to it."""
         return self.whole and self.branch == session.current_branch.number
+
+
+def names_of(session: Session) -> tuple[str, ...]:
+    """What may be changed without a commit of the session: in `manage.py shell`."""
+    return session.customer, session.title
 
 
 def has_ended(session: Session) -> bool:

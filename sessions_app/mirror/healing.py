@@ -35,6 +35,7 @@ AT_ONCE = 1000
 AGAIN_AT_ONCE = 200
 # The id of the last session that was looked at again.
 SEEN_AGAIN = "agent:mirror:seen_again"
+_COMPARED = ("pk", "change", "status", "phase", "updated_at", "customer", "title")
 
 
 def update(mirror: MirrorSessions, session_ids: Sequence[UUID], *, anew: bool = False) -> None:
@@ -80,13 +81,12 @@ def heal(mirror: MirrorSessions) -> int:
     :returns: How many these were.
     """
     seen = mirror.client.get(SEEN)
-    rows = list(_changed_since(seen).values_list("pk", "change", "updated_at")[:AT_ONCE])
-    lacking = _lacking(mirror, [(pk, change) for pk, change, _ in rows])
-    lacking += _lacking(mirror, _seen_before(mirror, seen))
+    rows = list(_changed_since(seen).only(*_COMPARED)[:AT_ONCE])
+    lacking = mirror.lacking(rows) + mirror.lacking(_seen_before(mirror, seen))
     update(mirror, lacking)
-    settled = [row for row in rows if row[2] < timezone.now() - RECENT]
+    settled = [row for row in rows if row.updated_at < timezone.now() - RECENT]
     if settled:
-        mirror.client.set(SEEN, f"{settled[-1][2].isoformat()} {settled[-1][0]}")
+        mirror.client.set(SEEN, f"{settled[-1].updated_at.isoformat()} {settled[-1].pk}")
     return len(lacking)
 
 
@@ -120,27 +120,18 @@ def _changed_since(seen: str | None) -> QuerySet[Session]:
     return sessions.filter(Q(updated_at__gt=changed_at) | Q(updated_at=changed_at, pk__gt=UUID(session_id)))
 
 
-def _seen_before(mirror: MirrorSessions, seen: str | None) -> list[tuple[UUID, int]]:
-    """The next of the sessions that were looked at before and belong in the mirror, each with its change."""
+def _seen_before(mirror: MirrorSessions, seen: str | None) -> list[Session]:
+    """The next of the sessions that were looked at before and belong in the mirror."""
     if seen is None:
         return []
     after = mirror.client.get(SEEN_AGAIN)
     sessions = Session.objects.filter(pk__gt=UUID(after)) if after else Session.objects.all()
-    fields = ("pk", "change", "status", "phase", "updated_at")
-    rows = list(sessions.order_by("pk").only(*fields)[:AGAIN_AT_ONCE])
+    rows = list(sessions.order_by("pk").only(*_COMPARED)[:AGAIN_AT_ONCE])
     # Behind the last one the next call begins with the first.
     mirror.client.set(SEEN_AGAIN, str(rows[-1].pk) if len(rows) == AGAIN_AT_ONCE else "")
     at, _, session_id = seen.partition(" ")
     last = datetime.fromisoformat(at).astimezone(UTC), UUID(session_id)
-    return [
-        (row.pk, row.change) for row in rows if (row.updated_at, row.pk) <= last and not mirror.is_over(row)
-    ]
-
-
-def _lacking(mirror: MirrorSessions, sessions: Sequence[tuple[UUID, int]]) -> list[UUID]:
-    """Those that the mirror has not, or not as they are at their change."""
-    changes = mirror.changes([pk for pk, _ in sessions])
-    return [pk for (pk, change), mirrored in zip(sessions, changes, strict=True) if mirrored != str(change)]
+    return [row for row in rows if (row.updated_at, row.pk) <= last and not mirror.is_over(row)]
 
 
 def _mirrored_ids(mirror: MirrorSessions) -> Iterator[str]:

@@ -28,15 +28,17 @@ from agentstate.journals import layout
 from sessions_app.access.masking import Mask
 from sessions_app.history import log
 from sessions_app.history.log import Page, PageRequest, Place, read_pages
-from sessions_app.mirror.contents import Mirrored, age, conversation, facts, has_ended
+from sessions_app.mirror.contents import Mirrored, age, conversation, facts, has_ended, names_of
 from sessions_app.models import Session
 from sessions_app.models.compiled import compiled
 
 # Sessions that are read and written together.
 TOGETHER = 16
+_NAMES = ("customer", "title")
 _FIELDS = (
     *("last_write", layout.MIRROR, "branch", "change", "position", "open_calls", "step_began_at"),
     layout.CURRENT_STEP,
+    *_NAMES,
 )
 _LENGTHS = ("log_length", "messages_length")
 
@@ -163,6 +165,9 @@ class MirrorSessions:
             "open_calls": layout.dumps(place.open_calls),
             "change": str(session.change if write.is_last else -1),
         }
+        # Facts that are empty are left out.
+        before = zip(_NAMES, write.stored.names, strict=True)
+        fields |= {name: "" for name, text in before if text and name not in fields}
         flat = [text for pair in fields.items() for text in pair]
         told = [text for operation, record in entries for text in (operation, layout.dumps(record))]
         last_write = write.stored.last_write
@@ -182,13 +187,16 @@ class MirrorSessions:
             for values, lengths in self._read([str(session_id) for session_id in session_ids])
         ]
 
-    def changes(self, session_ids: Sequence[UUID]) -> list[str | None]:
-        """The change that each session is at; None where the mirror has nothing of it, or has lost something."""
+    def lacking(self, sessions: Sequence[Session]) -> list[UUID]:
+        """Those that the mirror has not, or of which it has lost something, or not as they are at their change."""
+        read = self._read([str(session.pk) for session in sessions])
         return [
-            None
-            if isinstance(values, Exception) or values[-2:] != lengths
-            else values[_FIELDS.index("change")]
-            for values, lengths in self._read([str(session_id) for session_id in session_ids])
+            session.pk
+            for session, (values, lengths) in zip(sessions, read, strict=True)
+            if isinstance(values, Exception)
+            or values[-2:] != lengths
+            or values[_FIELDS.index("change")] != str(session.change)
+            or tuple(values[_FIELDS.index(name)] or "" for name in _NAMES) != names_of(session)
         ]
 
     def _read(self, session_ids: Sequence[str]) -> list[tuple[Any, list[str]]]:
@@ -239,7 +247,8 @@ class _Update:
             return False
         if self.pages and not (stored.last_write and stored.whole):
             return False  # the server drops what it is given, as one does that is full
-        return self.anew or not stored.continues(session) or stored.change < session.change
+        changed = stored.change < session.change or stored.names != names_of(session)
+        return self.anew or not stored.continues(session) or changed
 
 
 class _Write:
@@ -271,6 +280,7 @@ def _mirrored(values: Sequence[Any], lengths: Sequence[str]) -> Mirrored:
         place=Place(int(stored["position"]), open_calls),
         step_began_at=int(stored["step_began_at"]),
         step=int(stored[layout.CURRENT_STEP] or 0),
+        names=tuple(stored[name] or "" for name in _NAMES),
     )
 
 
