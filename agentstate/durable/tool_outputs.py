@@ -6,9 +6,7 @@ gets the stored form, since it has to be stored there too.
 """
 
 import functools
-import inspect
 import json
-import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +21,7 @@ from agentstate.names import OUTPUTS_TAG, TYPE_TAG
 
 Json = Any
 Handler = Callable[[Any], Any]
+_OUTPUTS = "outputs_to_string"
 # The key of the only output, where a tool does not name several.
 _ONLY = ""
 
@@ -32,16 +31,60 @@ class OutputHandlerFailed(Exception):
 
 
 def attach(tool: Tool) -> None:
-    """Let the tool's output handlers return what is on record for a value that `deliver` has delivered."""
-    if not tool.outputs_to_string:
-        return
+    """Let the tool's output handlers return what is on record for a value that `deliver` has delivered.
+
+    Haystack takes the handlers from the tool when it has the result. They are replaced in what it takes, and not on the
+    tool, which is the user's.
+    """
+    kind = next((kind for kind in type(tool).__mro__ if _OUTPUTS in vars(kind)), None)
+    if kind is not None and tool.outputs_to_string and not isinstance(vars(kind)[_OUTPUTS], _Outputs):
+        setattr(kind, _OUTPUTS, _Outputs(vars(kind)[_OUTPUTS]))
+
+
+class _Outputs:
+    """The `outputs_to_string` of the tools of a class: that of the tool, but where a durable run has delivered values.
+
+    :param of_class: What the class has in this attribute: the default of a field, or a property or slot.
+    """
+
+    def __init__(self, of_class: Any) -> None:
+        self._of_class = of_class
+
+    def __get__(self, tool: Tool | None, kind: type | None = None) -> Any:
+        if tool is None:
+            return self._of_class.__get__(None, kind) if self._is_computed else self._of_class
+        if self._is_computed:
+            outputs = self._of_class.__get__(tool, kind)
+        else:
+            outputs = vars(tool).get(_OUTPUTS, self._of_class)
+        run = run_context.current() if outputs else None
+        return _with_recorded(run, outputs) if run is not None and run.delivered else outputs
+
+    def __set__(self, tool: Tool, value: Any) -> None:
+        if self._is_computed:
+            self._of_class.__set__(tool, value)
+        else:
+            vars(tool)[_OUTPUTS] = value
+
+    def __delete__(self, tool: Tool) -> None:
+        if self._is_computed:
+            self._of_class.__delete__(tool)
+        else:
+            del vars(tool)[_OUTPUTS]
+
+    @property
+    def _is_computed(self) -> bool:
+        return hasattr(self._of_class, "__get__")
+
+
+def _with_recorded(run: RunContext, outputs: dict[str, Any]) -> dict[str, Any]:
     configs = {
-        key: {**config, "handler": _recorded_or_called(config["handler"], key)}
+        key: {**config, "handler": _recorded_or_called(run, config["handler"], key)}
         if config.get("handler") is not None
         else config
-        for key, config in _configs(tool).items()
+        for key, config in _by_key(outputs).items()
     }
-    tool.outputs_to_string = configs.get(_ONLY, configs)
+    return configs.get(_ONLY, configs)
 
 
 def encode_outputs(tool: Tool, result: Any) -> tuple[Json, bool]:
@@ -109,10 +152,13 @@ def _delivered(
 
 def _configs(tool: Tool) -> dict[str, dict[str, Any]]:
     """The configurations of the tool's outputs, by their key."""
-    configs = tool.outputs_to_string or {}
-    if not configs or any(name in configs for name in ("source", "handler", "raw_result")):
-        return {_ONLY: configs}
-    return configs
+    return _by_key(tool.outputs_to_string or {})
+
+
+def _by_key(outputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    if not outputs or any(name in outputs for name in ("source", "handler", "raw_result")):
+        return {_ONLY: outputs}
+    return outputs
 
 
 def _output(config: Mapping[str, Any], result: Any) -> dict[str, Json]:
@@ -127,36 +173,16 @@ def _output(config: Mapping[str, Any], result: Any) -> dict[str, Json]:
         return {"error": clean_text(describe(error)), "text": _as_text(value)}
 
 
-def _recorded_or_called(handler: Handler, key: str) -> Handler:
-    if hasattr(handler, "agentstate_key"):
-        return handler
-
-    def output(value: Any) -> tuple[bool, Any]:
-        run = run_context.current()
-        delivered = run.delivered.get(id(value)) if run is not None else None
+def _recorded_or_called(run: RunContext, handler: Handler, key: str) -> Handler:
+    @functools.wraps(handler)
+    def output(value: Any) -> Any:
+        delivered = run.delivered.get(id(value))
         recorded = delivered[1].get(key, {}) if delivered is not None and delivered[0] is value else {}
         if "error" in recorded:
             raise OutputHandlerFailed(recorded["error"])
-        return ("value" in recorded, decode(recorded.get("value")))
+        return decode(recorded["value"]) if "value" in recorded else handler(value)
 
-    # The wrapper is serialised as the handler is: by name, or not at all if it is a method.
-    if inspect.ismethod(handler):
-
-        @functools.wraps(handler.__func__)
-        def method(self: Any, value: Any) -> Any:
-            is_recorded, recorded = output(value)
-            return recorded if is_recorded else handler(value)
-
-        method.agentstate_key = key  # type: ignore[attr-defined]
-        return types.MethodType(method, handler.__self__)
-
-    @functools.wraps(handler)
-    def function(value: Any) -> Any:
-        is_recorded, recorded = output(value)
-        return recorded if is_recorded else handler(value)
-
-    function.agentstate_key = key  # type: ignore[attr-defined]
-    return function
+    return output
 
 
 def _as_text(value: Any) -> str:

@@ -1,6 +1,6 @@
 """The ledger around each tool: a call is committed as started, then as ended; an ended one is replayed.
 
-`attach` wraps the `invoke` and `invoke_async` of a tool once; the wrappers do nothing outside a durable run. They run
+`attach` puts it around the `invoke` and `invoke_async` of a tool, where it does nothing outside a durable run. It runs
 in the threads of `tool_threads` and in Haystack's tasks. No transaction is open while the tool runs.
 """
 
@@ -27,9 +27,11 @@ from agentstate.durable.state.encoding import clean_text, decode, encode_lossy, 
 from agentstate.durable.state.keys import apply, difference
 from agentstate.durable.state.tags import stand_ins
 from agentstate.durable.steps import Rule, complete, complete_async
+from agentstate.durable.wrapped_methods import put_around
 from agentstate.names import ENDED_CALL_STATES, LATE, CallState
 
 _NOT_ARGUMENTS = frozenset({"streaming_callback"})
+_OF_HAYSTACK = Tool.invoke_async
 
 
 # What runs a call: for so many seconds, or None for as long as it takes. It yields that for the tool itself.
@@ -37,56 +39,49 @@ Ledgered = Rule[float | None, Any, Any]
 
 
 def attach(tool: Tool) -> None:
-    """Put the ledger around a tool's `invoke` and `invoke_async`. The tool stays the same object: class and schema."""
-    if getattr(tool.invoke, "ledger", False):
-        return
-    invoke, invoke_async = tool.invoke, tool.invoke_async
-
-    def ledgered(**kwargs: Any) -> Any:
-        run = run_context.current()
-        record = match_call(run, tool.name, kwargs) if run is not None else None
-        if run is None or record is None:
-            return invoke(**kwargs)
-
-        def answer(seconds: float | None) -> Any:
-            with _inside(record):
-                return tool_function.call(
-                    invoke, kwargs, seconds=seconds, thread_done=run.journal.thread_done
-                )
-
-        try:
-            with run.open_calls.call():
-                return complete(_noted(run, record, tool, kwargs), answer)
-        finally:
-            if threading.get_ident() != run.thread:
-                run.journal.thread_done()
-
-    async def ledgered_async(**kwargs: Any) -> Any:
-        run = run_context.current()
-        if run is None:
-            return await invoke_async(**kwargs)
-        record = await run.journal_thread.run(match_call, run, tool.name, kwargs)
-        if record is None:
-            return await invoke_async(**kwargs)
-
-        async def answer(seconds: float | None) -> Any:
-            with _inside(record):
-                return await tool_function.call_async(invoke_async, kwargs, seconds=seconds)
-
-        with run.open_calls.call():
-            return await complete_async(_noted(run, record, tool, kwargs), answer, run.journal_thread)
-
+    """Put the ledger around the `invoke` and `invoke_async` of the tool. The tool itself is not changed."""
+    put_around(tool, "invoke", _invoke)
+    put_around(tool, "invoke_async", _invoke_async)
     tool_outputs.attach(tool)
-    if not _calls_invoke(tool, invoke_async):
-        tool.invoke_async = ledgered_async  # type: ignore[method-assign]
-    # Last: another run that sees it takes the tool as attached.
-    ledgered.ledger = True  # type: ignore[attr-defined]
-    tool.invoke = ledgered  # type: ignore[method-assign]
+
+
+def _invoke(tool: Tool, invoke: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
+    run = run_context.current()
+    record = match_call(run, tool.name, kwargs) if run is not None else None
+    if run is None or record is None:
+        return invoke(**kwargs)
+
+    def answer(seconds: float | None) -> Any:
+        with _inside(record):
+            return tool_function.call(invoke, kwargs, seconds=seconds, thread_done=run.journal.thread_done)
+
+    try:
+        with run.open_calls.call():
+            return complete(_noted(run, record, tool, kwargs), answer)
+    finally:
+        if threading.get_ident() != run.thread:
+            run.journal.thread_done()
+
+
+async def _invoke_async(tool: Tool, invoke_async: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
+    run = run_context.current()
+    if run is None or _calls_invoke(tool, invoke_async):
+        return await invoke_async(**kwargs)
+    record = await run.journal_thread.run(match_call, run, tool.name, kwargs)
+    if record is None:
+        return await invoke_async(**kwargs)
+
+    async def answer(seconds: float | None) -> Any:
+        with _inside(record):
+            return await tool_function.call_async(invoke_async, kwargs, seconds=seconds)
+
+    with run.open_calls.call():
+        return await complete_async(_noted(run, record, tool, kwargs), answer, run.journal_thread)
 
 
 def _calls_invoke(tool: Tool, invoke_async: Callable[..., Any]) -> bool:
-    """Whether an asynchronous run calls `invoke`, in a thread: the ledger is around that already."""
-    return tool.async_function is None and getattr(invoke_async, "__func__", None) is Tool.invoke_async
+    """Whether it calls `invoke`, in a thread: the ledger is around that already."""
+    return tool.async_function is None and getattr(invoke_async, "__func__", None) is _OF_HAYSTACK
 
 
 @contextmanager
