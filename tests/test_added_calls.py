@@ -7,7 +7,8 @@ import pytest
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
 from haystack.components.agents.state.state import replace_values
-from haystack.dataclasses import ChatMessage, ToolCall
+from haystack.components.generators.chat import MockChatGenerator
+from haystack.dataclasses import ChatMessage, ChatRole, ReasoningContent, TextContent, ToolCall
 from haystack.hooks import hook
 from haystack.hooks.human_in_the_loop import AlwaysAskPolicy, BlockingConfirmationStrategy, ConfirmationHook
 
@@ -94,3 +95,68 @@ def test_a_rejected_call_of_a_hook_never_runs() -> None:
 
     assert run(durable, journal).status == "idle"
     assert [effect for effect in effects if not effect.startswith("model")] == ["fast(a)"]
+
+
+def of_many_parts(*ids: str | None) -> ChatMessage:
+    """A reply of several texts and thoughts, with calls between them."""
+    parts: list[Any] = []
+    for number, call_id in enumerate(ids):
+        parts += [ReasoningContent(f"think {number}"), TextContent(f"text {number}")]
+        parts.append(ToolCall("fast", {"q": str(number)}, id=call_id))
+    return ChatMessage(_role=ChatRole.ASSISTANT, _content=[*parts, TextContent("so")], _meta={"n": 1})
+
+
+def replying(reply: ChatMessage, *hooks: Any) -> Agent:
+    def answer(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
+        return ChatMessage.from_assistant("Over.") if messages[-1].tool_call_results else reply
+
+    generator = MockChatGenerator(response_fn=answer)
+    return Agent(chat_generator=generator, tools=[fast], hooks={"before_tool": list(hooks)})
+
+
+def but_for_ids(message: ChatMessage) -> list[Any]:
+    return [
+        (part.tool_name, part.arguments) if isinstance(part, ToolCall) else part for part in message._content
+    ]
+
+
+@pytest.mark.parametrize("ids", [("a", "b"), ("a", "a"), (None, None), ("a", "x" * 201)], ids=str)
+def test_a_reply_keeps_all_its_parts_in_their_order_whatever_the_ids_of_its_calls(
+    ids: tuple[str | None, ...],
+) -> None:
+    reply = of_many_parts(*ids)
+    outcome = run(make_durable(replying(reply)), MemoryJournal.open(say="hi"))
+    assert outcome.result is not None, outcome.why
+    kept = outcome.result["messages"][1]
+    assert but_for_ids(kept) == but_for_ids(reply)
+    assert kept.meta["n"] == 1
+    assert len({call.id for call in kept.tool_calls}) == len(ids)
+
+
+def test_a_message_to_which_a_hook_adds_a_call_without_an_id_keeps_all_its_parts() -> None:
+    changed = of_many_parts("a", None, None)
+
+    @hook
+    def add(state: State) -> None:
+        state.set("messages", [*state.data["messages"][:-1], changed], handler_override=replace_values)
+
+    outcome = run(make_durable(replying(of_many_parts("a"), add)), MemoryJournal.open(say="hi"))
+    assert outcome.result is not None, outcome.why
+    assert but_for_ids(outcome.result["messages"][1]) == but_for_ids(changed)
+
+
+@pytest.mark.parametrize("arguments", [None, {"q": "other"}])
+def test_an_approved_reply_keeps_all_its_parts(arguments: dict[str, Any] | None) -> None:
+    reply = of_many_parts("a", "b")
+    durable = make_durable(replying(reply), policies={"fast": ToolPolicy(approval=True)})
+    journal = MemoryJournal.open(say="hi")
+    assert run(durable, journal).status == "waiting"
+    journal = MemoryJournal.open(journal.store)
+    journal.decide("a", approve=True, **({"arguments": arguments} if arguments else {}))
+    journal.decide("b", approve=True)
+    outcome = run(durable, journal)
+    assert outcome.result is not None, outcome.why
+    expected = but_for_ids(reply)
+    expected[2] = ("fast", arguments or {"q": "0"})
+    [kept] = [message for message in outcome.result["messages"] if message.tool_calls]
+    assert but_for_ids(kept) == expected

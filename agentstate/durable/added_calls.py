@@ -10,11 +10,12 @@ from typing import Any
 
 from haystack.components.agents.state import State
 from haystack.components.agents.state.state import replace_values
-from haystack.dataclasses import ChatMessage, ToolCall
+from haystack.dataclasses import ToolCall
 
 from agentstate.durable.call_ids import is_usable_id, new_call_id
 from agentstate.durable.records import NewCall
 from agentstate.durable.run_context import RunContext
+from agentstate.durable.state.chat_messages import with_calls
 from agentstate.durable.state.encoding import encode_lossy
 from agentstate.durable.state.keys import same_json
 
@@ -32,7 +33,7 @@ def plan_added_calls(run: RunContext, state: State) -> None:
         planned = run.journal.plan([NewCall(call.id or "", call.tool_name, _encoded(call)) for call in added])
         run.calls.update({record.call_id: record for record in planned})
     if [call.id for call in calls_with_ids] != [call.id for call in calls]:
-        renamed = _with_calls(messages[-1], calls_with_ids)
+        renamed = with_calls(messages[-1], calls_with_ids)
         state.set("messages", [*messages[:-1], renamed], handler_override=replace_values)
 
 
@@ -78,9 +79,3 @@ def _recorded_id(run: RunContext, call: ToolCall, used: Container[str | None]) -
 def _encoded(call: ToolCall) -> dict[str, Any]:
     encoded: dict[str, Any] = encode_lossy(call.arguments)[0]
     return encoded
-
-
-def _with_calls(message: ChatMessage, calls: list[ToolCall]) -> ChatMessage:
-    return ChatMessage.from_assistant(
-        text=message.text, meta=message.meta, name=message.name, reasoning=message.reasoning, tool_calls=calls
-    )

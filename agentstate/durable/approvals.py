@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from haystack.components.agents.state import State
+from haystack.components.agents.state.state import replace_values
 from haystack.core.serialization import component_to_dict, default_from_dict, default_to_dict
 from haystack.dataclasses import ToolCall
 from haystack.hooks.human_in_the_loop import (
@@ -25,6 +26,7 @@ from haystack.utils.deserialization import deserialize_component_inplace
 
 from agentstate.durable import run_context
 from agentstate.durable.run_context import RunContext
+from agentstate.durable.state.chat_messages import with_calls
 from agentstate.durable.state.encoding import encode_lossy
 from agentstate.durable.state.keys import same_json
 from agentstate.names import ENDED_CALL_STATES, STAFF_NOTE, Decision
@@ -183,8 +185,18 @@ class ApprovalHook:
         if run is None or not messages:
             return
         tools = {call.tool_name for call in messages[-1].tool_calls if _has_to_be_confirmed(run, call)}
-        if tools:
-            ConfirmationHook(dict.fromkeys(tools, self._strategy)).run(state)
+        if not tools:
+            return
+        ConfirmationHook(dict.fromkeys(tools, self._strategy)).run(state)
+        # Haystack makes another message of the calls that run, with only one text of the model's.
+        asked, confirmed = messages[-1], state.data["messages"][-1]
+        if confirmed.tool_calls == asked.tool_calls:
+            whole = asked
+        elif len(confirmed.tool_calls) == len(asked.tool_calls):
+            whole = with_calls(asked, confirmed.tool_calls)
+        else:
+            return
+        state.set("messages", [*state.data["messages"][:-1], whole], handler_override=replace_values)
 
     def to_dict(self) -> dict[str, Any]:
         return default_to_dict(self)

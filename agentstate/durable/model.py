@@ -15,7 +15,7 @@ from agentstate.durable.interruptions import contained, raised_by
 from agentstate.durable.prompt_start import may_start_with_reply
 from agentstate.durable.records import CommittedReply, NewCall, NewReply, ReplyRecord
 from agentstate.durable.run_context import RunContext
-from agentstate.durable.state.chat_messages import encode_message, message_body, message_from
+from agentstate.durable.state.chat_messages import encode_message, message_body, message_from, with_calls
 from agentstate.durable.state.encoding import Json, encode_lossy
 from agentstate.durable.steps import Rule, complete, complete_async
 from agentstate.durable.streaming import PartialReply, may_be_shown, with_partial_reply
@@ -278,14 +278,7 @@ def _with_call_ids(message: ChatMessage) -> tuple[ChatMessage, dict[str, Json]]:
         is_usable = is_usable_id(call.id) and call.id not in seen
         calls.append(call if is_usable else replace(call, id=new_call_id()))
         seen.add(str(calls[-1].id))
-    if calls:
-        message = ChatMessage.from_assistant(
-            text=message.text,
-            meta=message.meta,
-            name=message.name,
-            reasoning=message.reasoning,
-            tool_calls=calls,
-        )
+    message = with_calls(message, calls) if calls else message
     return message, message_body(message)
 
 

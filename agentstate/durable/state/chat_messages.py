@@ -7,7 +7,7 @@ does everything where a version of Haystack has other dataclasses than this modu
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from haystack.dataclasses import ChatMessage, ChatRole, TextContent, ToolCall, ToolCallResult
@@ -81,6 +81,13 @@ def message_from(body: Mapping[str, Json], *, is_plain: bool = False) -> ChatMes
         except (_OtherForm, LookupError, TypeError, ValueError, AttributeError):
             pass  # from_dict knows more forms, and says what is wrong with one that it does not know
     return ChatMessage.from_dict(dict(data))
+
+
+def with_calls(message: ChatMessage, calls: Iterable[ToolCall]) -> ChatMessage:
+    """The message with these tool calls in the places of its own, which are as many; all else of it stays."""
+    replaced = iter(calls)
+    content = [next(replaced) if isinstance(part, ToolCall) else part for part in message._content]
+    return ChatMessage(_role=message.role, _content=content, _name=message.name, _meta=message.meta)
 
 
 def as_message(stored: StoredMessage | UnreadMessage) -> ChatMessage:
