@@ -5,9 +5,11 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from sessions_app.models import Approval, ToolCall
 from tests import builders
 from tests.browsing import log_in
 from tests.test_desk_browser import context, page  # noqa: F401
+from tests.test_desk_repair import held
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
@@ -116,3 +118,85 @@ def test_each_approval_within_a_step_is_reached_by_the_keys_that_choose_rows(pag
         page.keyboard.press("k")
         up.append(page.evaluate(chosen))
     assert up == down[-2::-1]
+
+
+def none_is_decided() -> bool:
+    return set(Approval.objects.values_list("decision", flat=True)) == {""}
+
+
+FIELDS = {"the text": "#batch-text", "a tick": "input[name=call]", "an argument": "input[name$=amount]"}
+
+
+@pytest.mark.parametrize("javascript", [True, False])
+@pytest.mark.parametrize("field", FIELDS)
+def test_enter_in_a_field_decides_none_of_several_calls(browser, live_server, field, javascript):
+    for number in range(2):
+        builders.waiting_for_approval(title=f"Claim {number}")
+    context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)  # noqa: F811
+    tab = log_in(context)
+    tab.goto("/inbox/?tool=issue_refund")
+    tab.locator("input[name=call]").first.check()
+    tab.locator("#batch-text").fill("Not covered")
+    tab.locator("details.edit > summary").last.click()
+    tab.locator(FIELDS[field]).last.focus()
+    tab.keyboard.press("Enter")
+    if javascript:
+        expect(tab.get_by_role("button", name="Approve selected")).to_be_focused()
+    else:
+        expect(tab.get_by_role("alert")).to_have_text("Nothing was decided. Choose Approve or Reject.")
+    expect(tab.locator("#batch-text")).to_have_value("Not covered")
+    expect(tab.locator("input[name=call]").first).to_be_checked()
+    assert none_is_decided()
+    context.close()
+
+
+@pytest.mark.parametrize("javascript", [True, False])
+def test_enter_in_an_edited_argument_of_a_repeated_call_keeps_the_edit_and_decides_nothing(
+    browser, live_server, javascript
+):
+    session = held()
+    context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)  # noqa: F811
+    tab = log_in(context)
+    tab.goto(f"/sessions/{session.pk}/")
+    tab.locator("details.edit > summary").click()
+    tab.get_by_label("Amount", exact=True).fill("75")
+    tab.keyboard.press("Enter")
+    if javascript:
+        expect(tab.get_by_role("button", name="Run it again")).to_be_focused()
+    else:
+        expect(tab.get_by_role("alert")).to_contain_text("Nothing was decided")
+        expect(tab.get_by_role("link", name="Use the recorded result")).to_be_visible()
+    expect(tab.get_by_label("Amount", exact=True)).to_have_value("75")
+    assert none_is_decided()
+    context.close()
+
+
+@pytest.mark.parametrize(
+    "field", ["Amount", "Note (optional, for the audit trail)", "Pre-approve issue_refund"]
+)
+def test_enter_in_a_field_of_an_approval_brings_the_focus_to_its_button_even_if_held(page, field):  # noqa: F811
+    builders.waiting_for_approval()
+    page.goto("/inbox/")
+    page.locator("details.edit > summary").click()
+    page.get_by_label(field, exact=field == "Amount").focus()
+    page.keyboard.down("Enter")
+    expect(page.get_by_role("button", name="Approve")).to_be_focused()
+    page.keyboard.down("Enter")
+    page.keyboard.up("Enter")
+    assert none_is_decided()
+    page.keyboard.press("Enter")
+    expect(page.locator(".toast")).to_contain_text("Approved.")
+
+
+@pytest.mark.parametrize("build", [builders.waiting_for_approval, builders.in_doubt])
+def test_enter_in_a_field_of_a_dialog_that_decides_a_call_brings_the_focus_to_its_button(page, build):  # noqa: F811
+    session = build()
+    action = "approve" if build is builders.waiting_for_approval else "decide"
+    call = ToolCall.objects.filter(branch__session=session).latest("position").pk
+    page.goto(f"/sessions/{session.pk}/{action}/?call={call}&decision=again")
+    page.get_by_label("Note" if action == "approve" else "Reason").fill("Seen on the account")
+    page.locator("main form input:not([type=hidden])").first.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("main button.first")).to_be_focused()
+    assert ToolCall.objects.get(pk=call).status == ("planned" if action == "approve" else "doubt")
+    assert not Approval.objects.exclude(decision="").exists()

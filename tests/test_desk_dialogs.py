@@ -181,6 +181,17 @@ def test_who_approves_what_somebody_else_approved_is_told_so_and_cannot_send_it_
     assert re.search(r'<button type="button" class="button first" aria-disabled="true"', text)
 
 
+@pytest.mark.parametrize("action", ["approve", "decide"])
+def test_without_a_button_nothing_is_decided_and_what_was_typed_is_kept(operator, action):
+    session = builders.STATES[POSSIBLE[action][0]]()
+    answer = operator.post(address(session, action), typed(session, action, undecided="on"))
+    text = answer.content.decode()
+    assert answer.status_code == 400
+    assert "Nothing was decided, because no button was pressed." in text
+    assert "Because of the rain" in text
+    _unchanged(session)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["/inbox/", "/sessions/{}/"])
 def test_a_card_that_is_out_of_date_says_at_once_who_decided_what_and_when(operator, page):

@@ -643,6 +643,18 @@ def test_a_held_repetition_shows_what_is_on_record_and_offers_three_ways(client,
     assert 'name="for_session"' not in text
 
 
+def test_a_recorded_result_is_not_used_for_edited_arguments_until_the_person_says_so(client):
+    client.force_login(builders.user("operator"))
+    session = held()
+    call = Approval.objects.get(session=session).call_id
+    answer = send(client, session, "reuse", **{"call_id": call, "arg-claim": "CLM-1042", "arg-amount": "75"})
+    assert answer.status_code == 400
+    assert "You have edited the arguments" in answer.content.decode()
+    assert Approval.objects.get(session=session).decision == ""
+    unedited = {"call_id": call, "arg-claim": "CLM-1042", "arg-amount": "120"}
+    assert send(client, session, "reuse", **unedited).status_code == 302
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "status, said",

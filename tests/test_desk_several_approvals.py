@@ -124,6 +124,27 @@ def test_what_is_missing_is_said_and_the_ticks_are_kept(operator, three, changed
     assert decisions() == ["", "", ""]
 
 
+def test_without_a_button_nothing_is_decided_and_what_was_typed_and_ticked_is_kept(operator, three):
+    sent = ticks(three[:2], text="Not today", undecided="on") | {"decision": ""}
+    answer = operator.post(ADDRESS, sent | {f"arg-{three[2].pk}-amount": "17.25"})
+    text = answer.content.decode()
+    assert answer.status_code == 400
+    assert "Nothing was decided. Choose Approve or Reject." in text
+    assert len(re.findall(r"\schecked\s*>", text)) == 2
+    assert 'value="Not today"' in text
+    assert 'value="17.25"' in text
+    assert decisions() == ["", "", ""]
+
+
+@pytest.mark.slow
+def test_the_text_that_a_rejection_lacks_is_marked_and_has_the_focus(operator, three):
+    text = operator.post(ADDRESS, ticks(three, "reject")).content.decode()
+    [field] = re.findall(r'<input\s+id="batch-text"[^>]*>', text)
+    assert 'aria-invalid="true" aria-describedby="batch-text-error" autofocus' in field
+    assert "autofocus" not in operator.get("/inbox/?tool=issue_refund").content.decode()
+    assert re.search(r'id="batch-text-error"><p[^>]*>Tell the agents why', text)
+
+
 def test_what_was_typed_is_kept_where_no_call_of_the_tool_is_open(operator):
     answer = operator.post(ADDRESS, ticks([], "reject", text="The policy has lapsed"))
     assert answer.status_code == 400

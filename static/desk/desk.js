@@ -506,15 +506,22 @@
     else target.click();
   });
 
-  // Ctrl+Enter sends what is being typed. A decision about a call is only brought to its button.
+  // Ctrl+Enter sends what is being typed. A decision about a call is only brought to its button, also by Enter alone in
+  // one of its fields, which would press the first button. A recorded result does not go with edited arguments.
+  const works = "button:not([type=button], [type=reset], .unseen, :disabled)";
+  const sender = (form) => ($(".changed", form) && $(`${works}:not([formaction])`, form)) || $(`${works}.first`, form) || $(works, form);
   document.addEventListener("keydown", (event) => {
-    const form = event.target.form;
-    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || !form) return;
-    const works = "button:not([type=button], :disabled)";
-    const button = $(`${works}.first`, form) || $(works, form);
+    const { target } = event, { form } = target, sends = event.ctrlKey || event.metaKey;
+    if (event.key !== "Enter" || !form || event.isComposing) return;
+    const inList = form.id === "batch" || Boolean(target.closest("[data-card]"));
+    const decides = inList || "decides" in form.dataset;
+    // The key that brought the focus to the button, and is still held, does not press it.
+    if (decides && event.repeat && target.matches("button")) return event.preventDefault();
+    if (!sends && !(decides && target.matches("input"))) return;
+    const button = sender(form);
     if (!button) return;
     event.preventDefault();
-    if (event.target.closest("[data-card]")) button.focus();
-    else form.requestSubmit(button);
+    if (sends && !inList) form.requestSubmit(button);
+    else button.focus();
   });
 })();

@@ -19,6 +19,11 @@ from sessions_app.models import Session
 TARGETS = ("checkpoint", "call", "approval")
 # The parameter of the first button of a form that has two: without it, what the second one does is done.
 FIRST = "first"
+# The parameter of the button that browsers press for Enter in a field of a form that decides a call.
+UNDECIDED = "undecided"
+NOT_DECIDED = (
+    "Nothing was decided, because no button was pressed. What you typed is kept: press a button below."
+)
 
 
 class ActionForm(forms.Form):
@@ -29,11 +34,13 @@ class ActionForm(forms.Form):
     of another button; the first one then sends the form with the parameter `FIRST`. "" for none. ``pays`` says that the
     button names the sum that the call moves, if it moves one, and ``button_end`` what follows the sum there.
     ``button_names`` are the names that a script gives the button, by the chosen value of the field ``decision``.
+    ``decides`` says that it decides calls, so that Enter in a field does not send it.
     """
 
     details = ""
     second_button = ""
     pays = False
+    decides = False
     button_end = ""
     button_names: ClassVar[Mapping[str, str]] = {}
     impossible = ""  # why there is nothing to do, where the action's rule cannot tell
@@ -68,6 +75,11 @@ class ActionForm(forms.Form):
         :raises Http404: if what the form is about does not exist.
         """
         return {}
+
+    def clean(self) -> dict[str, Any]:
+        if UNDECIDED in self.data:
+            self.add_error(None, NOT_DECIDED)
+        return super().clean() or {}
 
     def why_not(self, details: dict[str, Any]) -> str:
         """Why this person cannot send the form now, "" if they can."""

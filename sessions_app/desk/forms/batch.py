@@ -43,7 +43,10 @@ class Outcome:
 class BatchForm(forms.Form):
     """Each ``call`` is an approval's id and the fingerprint of the arguments that the person saw: ``17:a1b2``."""
 
-    decision = forms.ChoiceField(choices=[(action.key, action.button) for action in (APPROVE, REJECT)])
+    decision = forms.ChoiceField(
+        choices=[(action.key, action.button) for action in (APPROVE, REJECT)],
+        error_messages={"required": f"Nothing was decided. Choose {APPROVE.button} or {REJECT.button}."},
+    )
     text = forms.CharField(required=False, max_length=REASON_CHARACTERS)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -10,7 +10,7 @@ from sessions_app.access.action import Action
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import APPROVE, DECIDE, REJECT, REUSE
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm, optional_reason
-from sessions_app.desk.forms.edited import Edited, edited_arguments, typed_arguments
+from sessions_app.desk.forms.edited import Edited, are_edited, edited_arguments, typed_arguments
 from sessions_app.desk.forms.fields import Key, LongText
 from sessions_app.desk.forms.outcomes import (
     BUTTON_NAMES,
@@ -31,6 +31,10 @@ from sessions_app.desk.pages.summary import CallSummary, summary_of
 from sessions_app.models import Approval, Session, ToolCall
 
 CONTINUES = "and continue with the new definition"
+EDITED = (
+    "You have edited the arguments, and the recorded result is not that of your edit. "
+    "Cancel to run the call with them, or send this to use the recorded result without them."
+)
 
 
 class CallForm(ActionForm):
@@ -88,6 +92,7 @@ class ApproveForm(TypedArguments, ContinuingForm, CallForm):
 
     button_if_changed = APPROVE.button
     details = "session/_dialog_approve.html"
+    decides = True
     pays = True
 
     fingerprint = forms.CharField(widget=forms.HiddenInput, max_length=64)
@@ -137,6 +142,17 @@ class ReuseForm(ContinuingForm, CallForm):
     button_if_changed = "Use the recorded result and continue with the new definition"
 
     reason = optional_reason()
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        if (key := data.get("call_id")) is not None and are_edited(
+            Approval.objects.select_related("call").filter(call_id=key, session=self.session).first(),
+            self.data,
+            agent=self.session.registered_agent,
+            mask=self.context.mask,
+        ):
+            self.add_error(None, EDITED)
+        return data
 
     def perform(self, **arguments: Any) -> Session:
         return actions.reuse(**arguments)

@@ -82,3 +82,21 @@ def edited_arguments(
         return None, {}
     present = approval.arguments if approval.edited is None else approval.edited
     return typed_arguments(approval.call.tool, present, typed, agent=agent, mask=mask, prefix=prefix)
+
+
+def are_edited(
+    approval: Approval | None, typed: Mapping[str, str], *, agent: RegisteredAgent | None, mask: Mask
+) -> bool:
+    """Whether a field holds another text than the request of an approval, with its call, has shown there."""
+    if approval is None or not any(name.startswith(PREFIX) for name in typed):
+        return False
+    schema = published_tool(agent, approval.call.tool, mask).get("parameters") or {}
+    shown = mask.row(approval)
+    return any(
+        field.value != before.value
+        for field, before in zip(
+            argument_fields.fields(shown.arguments, schema, typed, edited=shown.edited),
+            argument_fields.fields(shown.arguments, schema, edited=shown.edited),
+            strict=True,
+        )
+    )

@@ -64,7 +64,8 @@ class ResumeForm(ContinuingForm, ReasonForm):
             calls = ToolCall.objects.filter(branch=self.session.branch, status=CallStatus.DOUBT)
             calls = calls.select_related("approval").defer("result", "state").order_by("position")
             self.doubts = self.context.mask.rows(calls)
-        if not self.doubts:
+        self.decides = bool(self.doubts)
+        if not self.decides:
             return
         self.impossible = agent_cannot_run(self.session)
         changed = " with the new definition" if self.session.new_definition else ""
@@ -83,11 +84,6 @@ class ResumeForm(ContinuingForm, ReasonForm):
             self.fields[f"message-{call.pk}"] = message_field(f" about {call.tool}")
         self.fields["reason"] = reason
         focus_on(self.fields, f"decision-{self.doubts[0].pk}")
-
-    @property
-    def decides(self) -> bool:
-        """Whether the form decides calls in doubt."""
-        return bool(self.doubts)
 
     @property
     def required_action(self) -> Action:
