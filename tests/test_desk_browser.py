@@ -364,6 +364,27 @@ def test_a_note_does_not_take_the_message_that_somebody_is_typing(page):
     expect(page.get_by_label("Message to the agent")).to_have_value("Half of a")
 
 
+@pytest.mark.parametrize("by", ["a dialog", "a form"])
+def test_a_message_and_whose_words_it_has_are_kept_while_something_else_is_done(page, by):
+    session = builders.queued()
+    page.goto(f"/sessions/{session.pk}/{'conversation/' if by == 'a dialog' else ''}")
+    page.get_by_label("Message to the agent").fill("Half of a")
+    page.get_by_label("These are the customer's words").check()
+    if by == "a dialog":
+        page.get_by_role("button", name="Pause…").click()
+        page.get_by_role("dialog").get_by_label("Reason").fill("Lunch")
+        page.keyboard.press("Control+Enter")
+        expect(page.locator(".toast")).to_be_visible()
+    else:
+        page.get_by_role("button", name="take").click()
+        expect(page.locator("#facts")).to_contain_text("anna")
+    expect(page.get_by_label("Message to the agent")).to_have_value("Half of a")
+    expect(page.get_by_label("These are the customer's words")).to_be_checked()
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.get_by_label("Message to the agent")).to_have_value("")
+    assert session.inbox.filter(text="Half of a").count() == 1
+
+
 def test_who_goes_back_to_the_start_of_a_session_finds_the_agent_that_they_chose(page):
     builders.agent("claims", title="Claims")
     value = {"name": "ids", "required": False, "type": "str", "schema": {"type": "string"}}

@@ -303,3 +303,63 @@ def test_a_line_that_is_one_session_has_one_button_that_stands_out(page, build):
     expect(page.locator(".item")).to_have_count(1)
     expect(page.locator(".item .button.first")).to_have_count(1)
     expect(page.locator(".item .button.first")).to_be_enabled()
+
+
+def two_refunds() -> Session:
+    """Two open approvals of one session."""
+    history = builders.looked_up()
+    history.reply(calls=[("issue_refund", {"claim": f"CLM-{number}", "amount": 120}) for number in (1, 2)])
+    for call in history.calls[-2:]:
+        history.ask(call)
+    return history.rest("waiting", waiting_for="approval")
+
+
+@pytest.mark.parametrize("place", ["the session", "the inbox"])
+def test_what_is_typed_in_a_card_is_kept_while_another_call_is_decided(page, place):
+    session = two_refunds()
+    page.goto("/inbox/" if place == "the inbox" else f"/sessions/{session.pk}/")
+    cards = page.locator("[data-card]")
+    for card in (cards.filter(has_text="CLM-1"), cards.filter(has_text="CLM-2")):
+        card.locator("details.edit > summary").click()
+        card.get_by_label("Amount", exact=True).fill("80")
+    cards.filter(has_text="CLM-2").get_by_label("Note").fill("As agreed")
+    cards.filter(has_text="CLM-2").get_by_label("Pre-approve").check()
+    cards.filter(has_text="CLM-1").get_by_role("button", name="Approve edited").click()
+    expect(page.locator(".toast")).to_contain_text("Approved.")
+    expect(cards).to_have_count(1)
+    expect(cards.get_by_label("Amount", exact=True)).to_have_value("80")
+    expect(cards.get_by_label("Claim", exact=True)).to_have_value("CLM-2")
+    expect(cards.get_by_label("Note")).to_have_value("As agreed")
+    expect(cards.get_by_label("Pre-approve")).to_be_checked()
+    expect(cards.locator("dl.asked").first).to_contain_text("will run with 80")
+    page.reload()
+    expect(cards.get_by_label("Amount", exact=True)).to_have_value("120")
+
+
+def test_what_is_typed_in_a_card_is_not_kept_for_another_request(page):
+    two_refunds()
+    page.goto("/inbox/")
+    cards = page.locator("[data-card]")
+    cards.filter(has_text="CLM-2").locator("details.edit > summary").click()
+    cards.filter(has_text="CLM-2").get_by_label("Amount", exact=True).fill("80")
+    Approval.objects.filter(arguments__claim="CLM-2").update(fingerprint="0" * 64)
+    cards.filter(has_text="CLM-1").get_by_role("button", name="Approve").click()
+    expect(page.locator(".toast")).to_contain_text("Approved.")
+    expect(cards.get_by_label("Amount", exact=True)).to_have_value("120")
+
+
+def test_what_is_typed_in_a_card_is_kept_while_others_are_decided_together(page):
+    for number in range(2):
+        builders.waiting_for_approval(title=f"Claim {number}", created_at=ago(30 - number))
+    page.goto("/inbox/?tool=issue_refund")
+    cards = page.locator("[data-card]")
+    cards.first.locator("input[name=call]").check()
+    cards.last.locator("details.edit > summary").click()
+    cards.last.get_by_label("Amount", exact=True).fill("80")
+    page.get_by_role("button", name="Approve selected").click()
+    expect(page.locator(".toast")).to_contain_text("Approved")
+    expect(cards).to_have_count(1)
+    expect(cards.get_by_label("Amount", exact=True)).to_have_value("80")
+    cards.get_by_role("button", name="Approve edited").click()
+    expect(page.get_by_text("Nothing needs attention.")).to_be_visible()
+    assert Approval.objects.get(session__title="Claim 1").edited == {"claim": "CLM-1042", "amount": 80}

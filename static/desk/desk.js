@@ -109,17 +109,6 @@
     return Object.assign(document.createElement("a"), link);
   }
 
-  // A dialog that loads its page anew does not take the message that is being typed there.
-  const say = $("#say-text"), SAID = "said";
-  document.addEventListener("htmx:beforeOnLoad", ({ detail }) => {
-    const target = detail.xhr.getResponseHeader("HX-Redirect");
-    if (!say || !say.value || !target || new URL(target, location).pathname !== location.pathname) return;
-    sessionStorage.setItem(SAID, JSON.stringify([location.pathname, say.value]));
-  });
-  const [said, text] = JSON.parse(sessionStorage.getItem(SAID) || "[]");
-  sessionStorage.removeItem(SAID);
-  if (say && said === location.pathname) say.value = text;
-
   document.addEventListener("click", (event) => {
     if (event.target === dialog || event.target.closest("#dialog [data-close]")) {
       event.preventDefault();
