@@ -214,6 +214,8 @@ AXES_CLIENT_STR_CALLABLE = "sessions_app.desk.login.client_text"
 AXES_LOCKOUT_CALLABLE = "sessions_app.desk.login.locked_out"
 # What axes records is for its counting only, and is deleted when it is out of date.
 AXES_ENABLE_ADMIN = False
+# Beside the one of the login pages. They are stored as asterisks.
+AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "old_password", "new_password1", "new_password2"]
 AXES_DISABLE_ACCESS_LOG = True
 
 STATIC_URL = "static/"

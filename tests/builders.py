@@ -32,6 +32,7 @@ from agentstate.domain.phases import AgentPhase
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import Progress
+from sessions_app.access import tool_names
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor, give_role
 from sessions_app.desk.pages.context import PageContext
@@ -102,6 +103,7 @@ def tool(name: str, *, properties: dict[str, Any] | None = None, **policy: Any) 
 
 def agent(key: str = "claims", **fields: Any) -> RegisteredAgent:
     """The published agent of that key; made once."""
+    tool_names.names_at.cache_clear()
     made, _ = RegisteredAgent.objects.get_or_create(
         key=key,
         defaults={

@@ -28,6 +28,7 @@ from sessions_app.models import (
     SavedView,
     Session,
     StateValue,
+    ToolCall,
     ToolResult,
     Worker,
 )
@@ -61,8 +62,8 @@ UNPLANTED = {
     "shownname.title": "made of the masked title",
     "shownname.customer": "made of the masked customer",
     "branch.lineage": NUMBERS,
-    "toolcall.call_id": MACHINERY,
-    "toolcall.tool": NAME_IN_CODE,
+    "toolcall.call_id": "that of a call with a secret is planted below",
+    "toolcall.tool": "one that a model has invented is planted below, with a secret",
     "toolcall.idempotency_key": MACHINERY,
     "toolcall.decided_by": NAME_OF_STAFF,
     "toolcall.worker": NAME_OF_STAFF,
@@ -210,6 +211,10 @@ def rich() -> Session:
     history.reply("I write to her.", [("send_letter", {"text": secrets.TEXT})])
     history.finish(history.calls[-1], error="No letter was sent")
     step = history.checkpoint("step", keys=start.keys)
+    history.reply("I look.", calls=[(f"open {secrets.SHORT}", {"claim": "CLM-1042"})])
+    invented = history.finish(history.calls[-1], error=f"Tool open {secrets.SHORT} not found.")
+    ToolCall.objects.filter(pk=invented.pk).update(call_id=secrets.SHORT)
+    step = history.checkpoint("step", keys=start.keys)
     history.model_fails()
     history.event("noted", reason="She called", text=secrets.TEXT)
     history.reply(calls=[("issue_refund", {"claim": "CLM-1042", "amount": 120})])
@@ -278,8 +283,8 @@ def columns() -> Iterator[tuple[type[models.Model], str]]:
     """The columns whose values are hidden where their own name is a hidden key."""
     for model, names in _MASKED_FIELDS.items():
         for field in model._meta.concrete_fields:
-            # A state value is hidden by the name of its key.
-            if field.name in names and model is not StateValue:
+            # A state value is hidden by the name of its key, and calls are known by these.
+            if field.name in names and model is not StateValue and field.name not in ("tool", "call_id"):
                 yield model, field.name
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 from django.test import Client
@@ -10,6 +11,7 @@ from django.utils import timezone
 
 from agentstate.durable.state.encoding import decode
 from sessions_app import actions
+from sessions_app.access.errors import Invalid
 from sessions_app.access.masking import _MASKED_FIELDS, HIDDEN, Mask
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
@@ -559,6 +561,69 @@ def test_no_edited_state_makes_the_hidden_value_beside_it_visible(supervisor):
     typed = json.dumps([{"name": "note", "value": HIDDEN}])
     assert edit(supervisor, session, "state-value", key="account", value=typed).status_code == 400
     assert "S3CRET" not in supervisor.get(f"/sessions/{session.pk}/state/").content.decode()
+
+
+INVENTED = f"open {SECRET}"
+
+
+@pytest.fixture
+def invented() -> Session:
+    """One in which the model has asked for a tool by a name that it has made up, and by an id."""
+    history = builders.looked_up()
+    history.reply("I look.", calls=[(INVENTED, {"claim": "CLM-1042"})])
+    call = history.finish(history.calls[-1], error=f"Tool {INVENTED} not found.")
+    ToolCall.objects.filter(pk=call.pk).update(call_id=f"call {SECRET}")
+    history.checkpoint("step")
+    while search_index.update():
+        pass
+    return history.rest("paused")
+
+
+def test_the_name_of_a_tool_that_a_model_has_invented_and_the_id_of_a_call_are_hidden_everywhere(
+    client, invented
+):
+    client.force_login(builders.user("viewer"))
+    here, checkpoints = f"/sessions/{invented.pk}/", Checkpoint.objects.filter(branch__session=invented)
+    call = ToolCall.objects.get(tool=INVENTED)
+    ends = checkpoints.earliest("position"), checkpoints.latest("position")
+    for address in (
+        *(here, f"{here}json/?raw", f"{here}calls/{call.pk}/", f"{here}find/?q=look", f"{here}find/?q=open"),
+        *(
+            f"{here}?tool=lookup_policy",
+            f"{here}fork/",
+            f"/compare/?a={ends[0].pk}&b={ends[1].pk}",
+            "/?q=open",
+        ),
+    ):
+        answer = client.get(address)
+        assert answer.status_code == 200, address
+        assert SECRET not in answer.content.decode(), address
+    assert f"open {HIDDEN}" in client.get(here).content.decode()
+
+
+@pytest.mark.slow
+def test_a_guess_of_the_hidden_name_of_a_tool_is_answered_alike_whether_it_is_right_or_wrong(
+    client, invented
+):
+    client.force_login(builders.user("operator"))
+    for where, name in (("", "tool"), ("find/", "q")):
+        answers = []
+        for guess in (INVENTED, INVENTED.replace("17", "18")):
+            page = client.get(f"/sessions/{invented.pk}/{where}", {name: guess}).content.decode()
+            answers.append(without_random(page).replace(guess, "").replace(quote_plus(guess), ""))
+        assert answers[0] == answers[1], where
+    for guess in (INVENTED, INVENTED.replace("17", "18")):
+        with pytest.raises(Invalid, match="The agent has no tool"):
+            actions.set_breakpoint(actor=builders.actor("operator"), session_id=invented.pk, tool=guess)
+
+
+def test_the_names_of_an_agents_tools_are_shown_whatever_a_pattern_matches(client, settings):
+    settings.AGENTSTATE_MASK_PATTERNS = ["issue_[a-z]+", "lookup_[a-z]+"]
+    session = builders.waiting_for_approval()
+    client.force_login(builders.user("operator"))
+    page = client.get(f"/sessions/{session.pk}/").content.decode()
+    assert "<b>lookup_policy</b>" in page
+    assert "?tool=lookup_policy" in page
 
 
 @pytest.mark.slow

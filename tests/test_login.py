@@ -254,3 +254,20 @@ def test_behind_a_proxy_failures_count_by_the_address_that_it_names(settings):
         attempt(x_forwarded_for="203.0.113.9, 198.51.100.7")
     assert attempt(password=PASSWORD, x_forwarded_for="198.51.100.7").status_code == 429
     assert signed_in(attempt(password=PASSWORD, x_forwarded_for="198.51.100.8"))
+
+
+@pytest.mark.slow
+def test_a_wrong_old_password_counts_as_a_failed_sign_in_and_no_password_is_stored(anna):
+    client = Client(REMOTE_ADDR="192.0.2.1")
+    client.force_login(anna)
+    sent = {"old_password": "mistyped", "new_password1": "Abc-12345-xyz", "new_password2": "Abc-12345-xyz"}
+    page, right = "/admin/password_change/", {**sent, "old_password": PASSWORD}
+    assert [client.post(page, sent).status_code for _ in range(4)] == [200] * 4
+    stored = str(AccessAttempt.objects.values_list())
+    assert not any(password in stored for password in sent.values())
+    assert client.post(page, sent).status_code == 429
+    assert client.post(page, right).status_code == 429
+    assert attempt(password=PASSWORD).status_code == 429
+    pass_time(16)
+    answer = client.post(page, right)
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/password_change/done/")

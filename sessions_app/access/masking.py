@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 from django.conf import settings
 from django.db.models import Model
 
+from sessions_app.access import tool_names
 from sessions_app.access.hiding.names import HiddenNames, normalized
 from sessions_app.access.hiding.patterns import HiddenPattern
 from sessions_app.access.hiding.restore import check_still_hidden, restore
@@ -63,7 +64,7 @@ _MASKED_FIELDS: dict[type[Model], tuple[str, ...]] = {
     SavedView: ("name",),
     Session: ("title", "customer", "why", "error", "final_answer", "exit_reason", "inputs", "breakpoints"),
     StateValue: ("value",),
-    ToolCall: ("arguments", "sent", "result", "error", "state", "small", "beginning"),
+    ToolCall: ("tool", "call_id", "arguments", "sent", "result", "error", "state", "small", "beginning"),
 }
 # Annotations of `history.call_rows` that hold the result or a part of it.
 _FIELD_OF = {"small": "result", "beginning": "result"}
@@ -141,9 +142,9 @@ class Mask:
         return self.hides_anything and bool(self.json(value) != value)
 
     def row(self, row: Row) -> Row:
-        """A copy of the row for showing, with its values and those of its loaded related rows hidden. No query.
+        """A copy of the row for showing, with its values and those of its loaded related rows hidden.
 
-        The row itself stays as it is; where nothing is hidden, it is returned. A value is masked when it is first read.
+        No query but that of `tool`. The row itself stays as it is; where nothing is hidden, it is returned. A value is masked when it is first read.
         See `masked_copy` for what the copy refuses.
         """
         return self.rows([row])[0]
@@ -156,6 +157,14 @@ class Mask:
         # The rows must live as long as the memo, which knows them by their ids.
         originals = list(rows)
         return [masked_copy(row, _MASKED_FIELDS, self._field, memo) for row in originals]
+
+    def tool(self, name: str) -> str:
+        """The name of the tool that a call names: the model may have invented it. Names of agents' tools are shown.
+
+        At most one query a minute, and only if a part of a name would be hidden.
+        """
+        shown = self.text(name)
+        return name if shown == name or tool_names.is_known(name) else shown
 
     def restore(self, typed: Json, original: Json, *, column: str = "") -> Json:
         """The values that a person meant who edited them while some were hidden: those left hidden are the originals.
@@ -178,6 +187,8 @@ class Mask:
     def _field(self, row: Model, name: str, value: Json) -> Json:
         if isinstance(row, StateValue):
             return self.named(row.key, value)
+        if isinstance(row, ToolCall) and name == "tool":
+            return self.tool(value)
         if isinstance(row, Message) and name == "text":
             return self.message(vars(row).get("role", Message.Role.TOOL), value)
         return self.column(_FIELD_OF.get(name, name), value)

@@ -192,5 +192,9 @@ def _check_that_it_can_stop(
     if breakpoint.tool in schemas:
         if why := why_never_met(breakpoint, schemas[breakpoint.tool]):
             raise Invalid(why)
-    elif not ToolCall.objects.filter(branch__session=session, tool=breakpoint.tool).exists():
+    elif (
+        # Otherwise it would tell whether a hidden name was guessed.
+        Mask.configured().tool(breakpoint.tool) != breakpoint.tool
+        or not ToolCall.objects.filter(branch__session=session, tool=breakpoint.tool).exists()
+    ):
         raise Invalid(f"The agent has no tool {breakpoint.tool!r}. It has: {', '.join(sorted(schemas))}.")

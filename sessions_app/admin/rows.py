@@ -7,6 +7,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 
+from sessions_app.access.masking import Mask
 from sessions_app.admin.base import ReadOnly, masked_name, sentence_of
 from sessions_app.models import Checkpoint, Event, Message, ModelCall, RegisteredAgent, ToolCall, Worker
 
@@ -22,7 +23,7 @@ class HistoryRows(ReadOnly):
 @admin.register(ToolCall)
 class ToolCallAdmin(HistoryRows):
     list_display = (
-        "tool",
+        "shown_tool",
         "status",
         "branch",
         "position",
@@ -33,8 +34,17 @@ class ToolCallAdmin(HistoryRows):
         "desk",
     )
     list_filter = ("status", "cached")
-    search_fields = ("call_id", "idempotency_key")
-    fields = (*list_display, "call_id", "idempotency_key", "started_at")
+    search_fields = ("idempotency_key",)
+    fields = (*list_display, "shown_id", "idempotency_key", "started_at")
+    readonly_fields = ("shown_tool", "shown_id", "desk")
+
+    @admin.display(description="Tool")
+    def shown_tool(self, row: ToolCall) -> str:
+        return Mask.configured().tool(row.tool)
+
+    @admin.display(description="Call id")
+    def shown_id(self, row: ToolCall) -> str:
+        return Mask.configured().text(row.call_id)
 
     def address_on_desk(self, row: ToolCall) -> str:
         return reverse("call", args=[row.branch.session_id, row.pk])

@@ -14,6 +14,7 @@ from typing import Any
 from axes.handlers.database import AxesDatabaseHandler
 from axes.handlers.proxy import AxesProxyHandler
 from django.conf import settings
+from django.contrib import admin
 from django.db.models import Max, Sum
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
@@ -67,6 +68,22 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
         return [
             ((row["failures"] or 0) // limit, row["newest"]) for row, limit in zip(rows, LIMITS, strict=True)
         ]
+
+
+def password_change(request: HttpRequest) -> HttpResponse:
+    """The admin's own page, with a wrong old password counted as a sign-in that failed.
+
+    Otherwise it could be guessed there, at a computer that its user has left signed in.
+    """
+    credentials = {"username": request.user.get_username()}
+    if request.method == "POST" and not AxesProxyHandler.is_allowed(request, credentials):
+        request.axes_credentials = credentials  # type: ignore[attr-defined]
+        return locked_out(request)
+    response: HttpResponse = admin.site.password_change(request)
+    form = (getattr(response, "context_data", None) or {}).get("form")
+    if form is not None and form.has_error("old_password", "password_incorrect"):
+        AxesProxyHandler.user_login_failed(password_change, credentials, request)
+    return response
 
 
 def client_address(request: HttpRequest) -> str | None:

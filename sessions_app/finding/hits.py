@@ -249,11 +249,11 @@ def _hit(
     return Hit(
         kind="message" if isinstance(row, Message) else "call",
         position=row.position,
-        who=_who(row, notes),
+        who=_who(row, notes, mask),
         at=row.created_at if isinstance(row, Message) else row.asked_at,
         branch=numbers.get(row.branch_id, 0),
         visible=branch.sees(row.branch_id, row.position),
-        parts=parts if isinstance(row, Message) else _without_name(parts, row.tool),
+        parts=parts if isinstance(row, Message) else _without_name(parts, mask.tool(row.tool)),
         changes=""
         if isinstance(row, Message)
         else changes(
@@ -276,9 +276,9 @@ def _has_any(text: str, phrases: list[Phrase]) -> bool:
     )
 
 
-def _who(row: Message | ToolCall, notes: Container[tuple[int, int]]) -> str:
+def _who(row: Message | ToolCall, notes: Container[tuple[int, int]], mask: Mask) -> str:
     if not isinstance(row, Message):
-        return row.tool
+        return mask.tool(row.tool)
     return "Staff" if (row.branch_id, row.position) in notes else row.who
 
 

@@ -49,7 +49,7 @@ def cause_key(agent: str, tool: str, text: str, *, changed: bool = False) -> UUI
     # The fields of a session that hold the text.
     shown = HIDDEN if any(map(mask.hides_key, ("error", "why"))) else mask.text(text)
     general = " ".join(_ID.sub("#", shown).split())
-    parts = [agent, tool, exception_type(shown), str(http_status(shown)), general[:500]]
+    parts = [agent, mask.tool(tool), exception_type(shown), str(http_status(shown)), general[:500]]
     if changed and HIDDEN in shown:
         parts.append(WaitingFor.CHANGED)
     return UUID(bytes=sha256("\n".join(parts).encode()).digest()[:16])
@@ -76,8 +76,8 @@ def tool_that_failed(session: Session) -> str:
 
 
 def tool_of(failure: Mapping[str, Any]) -> str:
-    """The tool whose failure is on record, "" for none."""
-    return str(failure.get("tool") or "")
+    """The tool whose failure is on record, as its name is shown; "" for none."""
+    return Mask.configured().tool(str(failure.get("tool") or ""))
 
 
 def newest_failure(session: Session) -> Mapping[str, Any]:

@@ -48,10 +48,11 @@ def staff_notes(
     notes: dict[Place, StaffNote] = {}
     for place, tool in sorted(places.items(), reverse=True):
         branch, position = place
+        shown = mask.tool(tool)
         # Of several notes, the last is about the last call.
-        matches = [call for call in calls if (call.branch_id, call.tool) == (branch, tool)]
+        matches = [call for call in calls if (call.branch_id, call.tool) == (branch, shown)]
         call = next((call for call in reversed(matches) if call.position < position), None)
-        notes[place] = StaffNote(_sentence(call, tool, formats_of(tool)))
+        notes[place] = StaffNote(_sentence(call, shown, formats_of(tool)))
         if call is not None:
             calls.remove(call)
     return notes

@@ -209,14 +209,15 @@ def _side(
 
     requested = [part["tool_call"] for part in row.body.get("content", ()) if part.get("tool_call")]
     calls = [
-        f"{call['tool_name']}({wording.arguments(arguments(mask, call), 2000, formats(call['tool_name']))})"
+        f"{mask.tool(call['tool_name'])}"
+        f"({wording.arguments(arguments(mask, call), 2000, formats(call['tool_name']))})"
         for call in requested
     ]
     text = "\n".join([mask.message(row.role, row.text or result), *calls]).strip("\n")
     content = [
         row.role,
         compared.message(row.role, row.text or result),
-        *((call["tool_name"], repr(arguments(compared, call))) for call in requested),
+        *((compared.tool(call["tool_name"]), repr(arguments(compared, call))) for call in requested),
     ]
     return Side(row.role, row.who, text, row.position, hash(tuple(content)))
 

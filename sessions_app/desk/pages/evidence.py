@@ -256,10 +256,10 @@ def _corrected(
             is_short = len(correction.text) <= LONGEST_READ
             value = _value(correction.text) if is_short else "…"
             text = excerpts.of_value(value, FINDING_SHOWN, style, about)
-            shown.append(Finding(row.tool, text, _by(correction, call)))
+            shown.append(Finding(mask.tool(row.tool), text, _by(correction, call)))
         elif row.pk in findings:
             text = excerpts.of_value(findings[row.pk].result, FINDING_SHOWN, style, about)
-            shown.append(Finding(row.tool, text))
+            shown.append(Finding(mask.tool(row.tool), text))
     return tuple(shown)
 
 

@@ -137,7 +137,7 @@ def suggestions(context: SessionContext) -> list[Suggestion]:
     for tool, position in last_use.items():
         if len({place.checkpoint.pk for place in suggested if place is not None}) >= _MOST_SUGGESTIONS:
             break
-        suggested.append(_suggestion(context, f"the last use of {tool}", position))
+        suggested.append(_suggestion(context, f"the last use of {context.mask.tool(tool)}", position))
     return _by_checkpoint([suggestion for suggestion in suggested if suggestion is not None])
 
 

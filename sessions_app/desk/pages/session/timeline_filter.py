@@ -8,6 +8,7 @@ from typing import Any
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 
 from agentstate.names import FAILED_CALL_STATES, STEP_KINDS
+from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session.timeline_edges import Edges, Hit
 from sessions_app.finding.counting import Count, count_each, up_to_most
 from sessions_app.models import Branch, Checkpoint, Event, EventKind, Message, ModelCall, Phase, ToolCall
@@ -95,7 +96,8 @@ def parse(query: Mapping[str, str]) -> TimelineFilter | None:
     if (show := query.get("show", "")) in ("errors", "tools", "people"):
         return TimelineFilter(show)
     if tool := query.get("tool", ""):
-        return TimelineFilter("tool", tool)
+        # By a hidden name nothing is found: the answer would tell whether it was guessed.
+        return TimelineFilter("tool", Mask.configured().tool(tool))
     if (phase := query.get("phase", "")) in Phase.values:
         return TimelineFilter("phase", phase)
     ends = query.get("edge", "").split("-")
