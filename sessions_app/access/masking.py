@@ -144,7 +144,8 @@ class Mask:
     def row(self, row: Row) -> Row:
         """A copy of the row for showing, with its values and those of its loaded related rows hidden.
 
-        No query but that of `tool`. The row itself stays as it is; where nothing is hidden, it is returned. A value is masked when it is first read.
+        No query but that of `tool`. The row itself stays as it is; where nothing is hidden, it is returned. A value is
+        masked when it is first read.
         See `masked_copy` for what the copy refuses.
         """
         return self.rows([row])[0]
