@@ -1,5 +1,6 @@
 """Repairs: what the agent goes on with is another, what was is kept, and nothing is asked or run twice."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -425,6 +426,49 @@ def test_a_failed_session_can_go_on_after_a_repair():
     edit_state(session)
     after = fresh(session)
     assert (after.status, after.phase, after.error) == (Status.PAUSED, Phase.REFLECTING, "")
+
+
+def left_and_entered(session: Session) -> dict[str, int]:
+    """By phase, how many times more it was entered than left, where that is not what the session's phase says."""
+    edges = [edge.split(">") for edge, n in session.totals["edges"].items() for _ in range(n)]
+    more = Counter(target for _, target in edges)
+    more.subtract(source for source, _ in edges)
+    more.subtract({session.phase: 1, "idle": -1})
+    return {phase: n for phase, n in more.items() if n}
+
+
+@pytest.mark.parametrize("phase", [Phase.REFLECTING, Phase.EXECUTING])
+def test_a_failed_session_that_is_repaired_is_in_the_phase_before_and_no_error_is_counted(phase):
+    history = builders.looked_up()
+    keep(history, **STATE)
+    if phase == Phase.EXECUTING:
+        history.reply(calls=[("issue_refund", {"claim": "CLM-1042", "amount": 120})])
+    history.enter("error")
+    session = history.rest("idle", error="It broke")
+    assert left_and_entered(session) == {}
+    edit_state(session)
+    after = fresh(session)
+    assert (after.phase, after.error) == (phase, "")
+    assert left_and_entered(after) == {}
+    assert "error" not in after.totals["visits"]
+    actions.undo(actor=SYSTEM, session_id=session.pk, reason="Not so")
+    assert (fresh(session).phase, fresh(session).totals) == (Phase.ERROR, session.totals)
+
+
+def test_a_conversation_written_into_a_step_has_the_totals_and_the_phase_of_its_start():
+    session, _ = refunding()
+    state = AgentState.of(session)
+    _, checkpoint = present(session)
+    written = replace(state, history=(replace(state.history[0], content="Hello"), *state.history[1:]))
+    actions.write_state(actor=SYSTEM, session_id=session.pk, state=written, reason="Polite")
+    after = fresh(session)
+    assert session.phase == Phase.EXECUTING
+    assert (after.status, after.phase, after.totals) == (
+        Status.PAUSED,
+        checkpoint.phase,
+        checkpoint.totals,
+    )
+    assert left_and_entered(after) == {}
 
 
 def test_a_finished_session_is_finished_after_a_repair():

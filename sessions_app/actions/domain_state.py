@@ -34,8 +34,9 @@ def write_state(
 ) -> Session:
     """Let the agent see the state's conversation and working memory: `AgentState.of` of the session is the way there.
 
-    Where the conversation is another one, the unfinished step begins again: what its calls did stays done, and a call
-    that would do it again needs approval. Messages of the user behind the end of a turn are unread. The phase stays.
+    Where the conversation is another one, the unfinished step begins again, in the phase in which it began: what its
+    calls did stays done, and a call that would do it again needs approval. Messages of the user behind the end of a
+    turn are unread.
 
     :raises Invalid: if nothing was changed, or for a memory where the agent keeps none.
     """

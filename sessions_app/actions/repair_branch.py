@@ -286,6 +286,33 @@ def _set_status_of_step(draft: RepairDraft) -> None:
         session.status, session.waiting_for, session.why = Status.WAITING, WaitingFor.DOUBT, waited_because
     elif calls.filter(approval__decision="").exists():
         session.status, session.waiting_for, session.why = Status.WAITING, WaitingFor.APPROVAL, waited_because
-    if session.phase == Phase.ERROR:
-        session.phase, session.previous_phase, session.error = draft.checkpoint.phase, "", ""
+    if not draft.copies_step and not draft.turn_has_ended:
+        session.totals = draft.checkpoint.totals
+        _set_phase(draft, draft.checkpoint.phase)
+    elif session.phase == Phase.ERROR:
+        if session.previous_phase:
+            session.totals = _without_error(session.totals, after=session.previous_phase)
+        _set_phase(draft, session.previous_phase or draft.checkpoint.phase)
+
+
+def _set_phase(draft: RepairDraft, phase: str) -> None:
+    """The phase in which the repaired history goes on. What was before it is not in that history, or not known."""
+    session = draft.session
+    if session.phase != phase or session.error:
+        session.phase, session.previous_phase, session.error = phase, "", ""
         session.phase_since = draft.now
+
+
+def _without_error(totals: dict[str, Json], *, after: str) -> dict[str, Json]:
+    """The totals before the agent failed in the phase: it goes on as if it had not."""
+    edges, visits = totals.get("edges", {}), totals.get("visits", {})
+    return {
+        **totals,
+        "edges": _less_one(edges, f"{after}>{Phase.ERROR.value}"),
+        "visits": _less_one(visits, Phase.ERROR.value),
+    }
+
+
+def _less_one(numbers: dict[str, int], name: str) -> dict[str, int]:
+    less = {**numbers, name: numbers.get(name, 0) - 1}
+    return {key: number for key, number in less.items() if key != name or number > 0}
