@@ -471,6 +471,18 @@ def test_a_conversation_written_into_a_step_has_the_totals_and_the_phase_of_its_
     assert left_and_entered(after) == {}
 
 
+def test_a_call_whose_failure_a_person_answers_is_no_longer_counted_as_an_error():
+    history = builders.looked_up()
+    history.reply(calls=[("lookup_policy", {"policy": "POL-9"}), ("send_letter", {})])
+    failed = history.finish(history.calls[0], error="No answer")
+    session = history.rest("paused")
+    assert session.totals["tool_errors"] == 1
+    answer_call(session, call_id=failed.pk, result="active")
+    totals = fresh(session).totals
+    assert "tool_errors" not in totals
+    assert totals["tool_calls"] == session.totals["tool_calls"]
+
+
 def test_a_finished_session_is_finished_after_a_repair():
     session = builders.done()
     replace_message(session)

@@ -12,10 +12,20 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 
+from sessions_app import actions
 from sessions_app.access.masking import Mask
 from sessions_app.history.export import session_json
 from sessions_app.management.commands import agent as command
-from sessions_app.models import Approval, CallStatus, Checkpoint, RegisteredAgent, Session, Status, ToolCall
+from sessions_app.models import (
+    Approval,
+    CallStatus,
+    Checkpoint,
+    Message,
+    RegisteredAgent,
+    Session,
+    Status,
+    ToolCall,
+)
 from tests import builders
 from tests.builders import branch_of, fresh
 from tools.processes import MANAGE, PROJECT, environment
@@ -216,6 +226,21 @@ def test_show_tells_only_what_the_current_branch_shows() -> None:
     assert told["messages"] == whole["messages"][:2]
     assert told["tool_calls"] == []
     assert [point["id"] for point in told["checkpoints"]] == [whole["checkpoints"][0]["id"]]
+
+
+def test_show_tells_of_a_message_that_was_replaced_what_the_model_reads_instead() -> None:
+    session = builders.done()
+    by = {"actor": builders.SYSTEM, "session_id": session.pk, "reason": "A slip"}
+    answer = Message.objects.get(branch=session.branch, text=session.final_answer)
+    actions.replace_message(**by, position=answer.position, text="No.")
+    repair = Checkpoint.objects.filter(branch__session=session).latest("position")
+    for told_of in (session, actions.fork(**by, checkpoint_id=repair.pk)):
+        told = shown(told_of)
+        assert told["final_answer"] == "No."
+        [old, new] = [row for row in told["messages"] if row["text"] in (answer.text, "No.")]
+        assert (old["replaced_by"], "replaced_by" in new) == (new["position"], False)
+        said = f"The model reads {new['position']} instead of {old['position']}."
+        assert said in run("show", told_of.pk)
 
 
 def test_show_tells_what_the_agent_has_not_read_yet() -> None:

@@ -229,7 +229,9 @@ def _copy_unfinished_step(draft: RepairDraft) -> None:
         if isinstance(row, ToolCall):
             row.copy_of_id = row.copy_of_id or old_pk
             if old_position in draft.answers:
-                if row.status not in ENDED_CALL_STATES:
+                if row.status in ENDED_CALL_STATES:
+                    draft.session.totals = _without_end(draft.session.totals, row)
+                else:
                     count_ended_call(draft.session)
                 _answer(row, *draft.answers[old_position], by=draft.actor.name, at=draft.now)
         row.save(force_insert=True)
@@ -237,6 +239,13 @@ def _copy_unfinished_step(draft: RepairDraft) -> None:
             # What a call of the step has left in the State is there for the next ones: only a worker can tell what
             # these are given then.
             _copy_approval(approvals[old_pk], row, {} if has_ended_calls else draft.state)
+
+
+def _without_end(totals: dict[str, Json], call: ToolCall) -> dict[str, Json]:
+    """The totals without what they count of how the call ended: a person answers it instead."""
+    if call.status == CallStatus.FAILED:
+        totals = _less_one(totals, "tool_errors")
+    return _less_one(totals, "cached") if call.cached else totals
 
 
 def _answer(call: ToolCall, status: CallStatus, text: str, *, by: str, at: datetime) -> None:
@@ -313,6 +322,7 @@ def _without_error(totals: dict[str, Json], *, after: str) -> dict[str, Json]:
     }
 
 
-def _less_one(numbers: dict[str, int], name: str) -> dict[str, int]:
-    less = {**numbers, name: numbers.get(name, 0) - 1}
-    return {key: number for key, number in less.items() if key != name or number > 0}
+def _less_one(numbers: dict[str, Json], name: str) -> dict[str, Json]:
+    left = numbers.get(name, 0) - 1
+    others = {key: number for key, number in numbers.items() if key != name}
+    return {**others, name: left} if left > 0 else others

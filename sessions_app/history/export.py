@@ -11,7 +11,7 @@ from typing import Any
 from agentstate.durable.state.tags import without_tags
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
-from sessions_app.history import from_state
+from sessions_app.history import from_state, repairs
 from sessions_app.history.call_rows import SMALL, without_big_results
 from sessions_app.history.message_rows import RESULT_OF, text_in
 from sessions_app.history.staff_notes import staff_notes
@@ -40,7 +40,9 @@ def session_json(
 ) -> Json:
     """The session, and the rows of its current history with ``after < position <= upto``, oldest first.
 
-    At most seven queries: one for each of the keys from ``tags`` on that is asked for. Reads ``session.branch``.
+    At most seven queries: one for each of the keys from ``tags`` on that is asked for; one more where the session has
+    left a branch. Reads ``session.branch``. A message that a person replaced has ``replaced_by``, the position of the
+    message that the model reads instead.
 
     :param big_results: False leaves out results above `SMALL` characters, and the texts of messages that hold them.
     :param keys: The keys to export, of `KEYS`, in their order.
@@ -51,8 +53,9 @@ def session_json(
     readers: Mapping[str, Callable[[], Any]] = {
         "tags": lambda: shown.tags(mask, session.tags.values_list("name", flat=True)),
         "inbox": lambda: [mask.named("text", text) for text in session.inbox.values_list("text", flat=True)],
-        "messages": lambda: messages_json(
-            list(Message.objects.visible_on(branch, after=after, upto=upto)), calls, mask=mask
+        "messages": lambda: _with_replacements(
+            branch,
+            messages_json(list(Message.objects.visible_on(branch, after=after, upto=upto)), calls, mask=mask),
         ),
         "model_calls": lambda: model_calls_json(
             ModelCall.objects.visible_on(branch, after=after, upto=upto).defer("side_replies"), mask=mask
@@ -141,6 +144,18 @@ def messages_json(rows: Collection[Message], calls: Iterable[ToolCall], *, mask:
             }
         )
     return payload
+
+
+def _with_replacements(branch: Branch, messages: list[Json]) -> list[Json]:
+    replaced = {
+        event.data["position"]: event.data["by"]
+        for event in repairs.on_each({branch: 0})[branch.pk]
+        if event.data.get("what") == repairs.OF_A_MESSAGE
+    }
+    return [
+        {**row, "replaced_by": replaced[row["position"]]} if row["position"] in replaced else row
+        for row in messages
+    ]
 
 
 def model_calls_json(rows: Iterable[ModelCall], *, mask: Mask) -> list[Json]:

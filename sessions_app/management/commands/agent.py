@@ -281,7 +281,9 @@ class Command(BaseCommand):
         }.items():
             self.stdout.write(f"\n{name.replace('_', ' ')}")
             self._table(columns, [[row[column] for column in columns] for row in payload[name]])
-            for row in payload[name] if name == "tool_calls" else ():
+            for row in payload[name]:
+                if "replaced_by" in row:
+                    self.stdout.write(f"The model reads {row['replaced_by']} instead of {row['position']}.")
                 if "from_state" in row:
                     taken = f"{row['call_id']} from the State: {as_json(row['from_state'])}"
                     self.stdout.write(one_line(taken))

@@ -10,7 +10,7 @@ PAGE = 100
 
 
 def read_page(context: SessionContext, *, before: int | None = None) -> dict[str, Any]:
-    """`session_json` for the rows of `PAGE` steps, without big results. At most eight queries.
+    """`session_json` for the rows of `PAGE` steps, without big results. At most nine queries.
 
     ``earlier`` is the ``before`` of the page before it, None on the first.
     """
