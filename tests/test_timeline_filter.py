@@ -291,6 +291,20 @@ def test_a_rare_change_of_phase_is_found_by_bisection_and_earlier_ones_on_the_ne
         assert found == took[ends]
 
 
+@pytest.mark.slow
+def test_pages_of_a_change_of_phase_follow_each_other(branched: Session) -> None:
+    for ends in ("planning-executing", "executing-reflecting", "reflecting-planning"):
+        only = TimelineFilter("edge", ends)
+        whole, _, _ = matching(branched, only)
+        found: list[tuple[int, int | None]] = []
+        more = True
+        while more:
+            before = found[0][0] if found else None
+            spans, _, more = matching(branched, only, before=before, limit=1)
+            found = spans + found
+        assert found == whole, ends
+
+
 def test_a_filter_by_a_tool_of_any_name_stays_on_while_going_back_and_forth(client: Client) -> None:
     history = builders.asked()
     for number in range(30):

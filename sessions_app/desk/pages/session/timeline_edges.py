@@ -11,7 +11,6 @@ from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
-from agentstate.domain.phases import TRANSITIONS, AgentPhase
 from agentstate.names import STEP_KINDS
 from sessions_app.models import Branch, Checkpoint, Event, EventKind, Phase, ToolCall
 from sessions_app.models.compiled import compiled
@@ -44,33 +43,30 @@ class Edges:
         """Rows of the newest steps with such a change up to a position, newest first, and whether there are earlier
         ones. No row only if there is no such step.
 
-        One query, or two; where the change is none of the newest, also one for each bisection. One for each row whose
-        step began on another branch.
+        One query; where the change is none of the newest, two, and one for each step of the bisection. One for each row
+        whose step began on another branch. No query where the history has no such change.
         """
-        if AgentPhase(self.target) not in TRANSITIONS[AgentPhase(self.source)]:
+        if not self._number(self.totals):
             return [], False
-        hits, earliest = self._among_newest(upto, most)
-        if earliest is None:
-            return hits, False
-        number = self._number_before(earliest)
-        if hits or not number:
-            return hits, number > 0
-        hits, earliest = self._among_newest(self._place_of(number, upto=earliest - 1), most)
-        return hits, earliest is not None and self._number_before(earliest) > 0
+        hits, earlier, earliest = self._among_newest(upto, most)
+        if earlier and not hits:
+            hits, earlier, _ = self._among_newest(self._place_of(earlier, upto=earliest), most)
+        return hits, earlier > 0
 
-    def _among_newest(self, upto: int | None, most: int) -> tuple[list[Hit], int | None]:
-        """The hits among the newest rows, and the position of the earliest of these if there may be more of them."""
+    def _among_newest(self, upto: int | None, most: int) -> tuple[list[Hit], int, int]:
+        """The hits among the newest rows, how many changes lie before all these rows, and the first row's position."""
         rows, between = self._rows()
         newest = rows.newest_within(visible(self.branch, upto=upto), most)
         found = list(newest.values_list("position", "branch_id", "first", "following", *between))
         hits = []
+        number = position = 0
         for position, branch_id, first, following, before, after in found:
-            begin = self._totals_before(position) if before is None else before
+            number = self._number(self._totals_before(position) if before is None else before)
             is_cut_off = between[1] == "next_totals" and self._is_left_at(branch_id, position)
             end = self._totals_after(branch_id, position) if after is None or is_cut_off else after
-            if self._number(end) > self._number(begin):
+            if self._number(end) > number:
                 hits.append(Hit(position, branch_id, first, following))
-        return hits, found[-1][0] if len(found) == most else None
+        return hits, number if len(found) == most else 0, position
 
     def _is_left_at(self, branch_id: int, position: int) -> bool:
         """Whether the history goes on on another branch, and what follows on this one is discarded."""
@@ -104,15 +100,12 @@ class Edges:
         edges: Mapping[str, int] = totals.get("edges", {})
         return edges.get(f"{self.source}>{self.target}", 0)
 
-    def _number_before(self, position: int) -> int:
-        return self._number(self._totals_before(position))
-
     def _place_of(self, number: int, *, upto: int) -> int:
         """The position of the first checkpoint that counts so many changes; the one at or before `upto` does."""
         low, high = 1, upto
         while low < high:
             middle = (low + high) // 2
-            if self._number_before(middle + 1) < number:
+            if self._number(self._totals_before(middle + 1)) < number:
                 low = middle + 1
             else:
                 high = middle
