@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from haystack import component
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
 from haystack.components.generators.chat import MockChatGenerator
@@ -17,6 +18,7 @@ from haystack.hooks import hook
 from haystack.tools import Tool
 
 from agentstate import ToolPolicy
+from agentstate.durable import tool_function
 from agentstate.durable.agent import make_durable
 from agentstate.durable.interruptions import NotAnException
 from agentstate.durable.run import run, run_async
@@ -47,7 +49,9 @@ def raising(error: BaseException) -> Callable[[], str]:
 
 @pytest.mark.parametrize("later", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("timeout", [None, 5.0])
-@pytest.mark.parametrize("error", [Panic("at the disco"), asyncio.CancelledError(), SystemExit(2)])
+@pytest.mark.parametrize(
+    "error", [Panic("at the disco"), asyncio.CancelledError(), SystemExit(2), GeneratorExit()]
+)
 def test_a_tool_that_raises_it_has_failed_for_the_model(
     error: BaseException, timeout: float | None, later: bool
 ) -> None:
@@ -71,6 +75,73 @@ def test_an_async_tool_that_lets_a_cancellation_of_its_own_through_has_failed() 
     assert outcome.status == "idle"
     [call] = journal.store.calls.values()
     assert call.error == "Tool `it` failed: CancelledError: no message"
+
+
+def test_an_async_tool_that_raises_it_has_failed_and_one_whose_coroutine_is_closed_has_not() -> None:
+    begun: list[str] = []
+
+    async def it() -> str:
+        begun.append("it")
+        if len(begun) == 1:
+            raise GeneratorExit
+        await asyncio.Event().wait()
+        return ""
+
+    tool = Tool(name="it", description="Waits.", parameters={"type": "object"}, async_function=it)
+    agent = Agent(chat_generator=Awaited(scripted([ToolCall("it", {}, id="i")], "Over.")), tools=[tool])
+    journal, outcome = asks(agent, later=True)
+    assert outcome.status == "idle"
+    assert [call.error for call in journal.store.calls.values()] == [
+        "Tool `it` failed: GeneratorExit: no message"
+    ]
+
+    async def until_it_waits(call: Any) -> None:
+        waiting.append(asyncio.ensure_future(call))
+        await asyncio.sleep(0)
+
+    waiting: list[Any] = []
+    call = tool_function.call_async(it, {}, seconds=None)
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *args: None)  # which is told of the task that is left behind
+    loop.run_until_complete(until_it_waits(call))
+    call.close()  # as Python does where the event loop has gone: it raises anything but what closes it
+    loop.close()
+    assert begun == ["it", "it"]
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("error", [GeneratorExit(), StopIteration(3)], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    "point", ["before_run", "before_llm", "before_tool", "after_tool", "on_exit", "after_run"]
+)
+def test_a_hook_that_raises_it_fails_the_turn(point: str, error: BaseException, later: bool) -> None:
+    class Hook:
+        def run(self, state: State) -> None:
+            raise error
+
+        def to_dict(self) -> dict[str, Any]:
+            return {}
+
+    agent = one_tool(lambda: "ok").clone(hooks={point: [Hook()]})
+    _, outcome = asks(agent, later=later)
+    text = str(error) or "no message"
+    assert (outcome.status, outcome.why) == ("idle", f"{type(error).__name__}: {text}")
+
+
+@pytest.mark.parametrize("error", [GeneratorExit(), StopIteration(3)], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("later", [False, True], ids=["sync", "async"])
+def test_a_chat_generator_without_run_async_that_raises_it_fails_the_turn(
+    error: BaseException, later: bool
+) -> None:
+    @component
+    class Fails:
+        @component.output_types(replies=list[ChatMessage])
+        def run(self, messages: list[ChatMessage]) -> dict[str, Any]:
+            raise error
+
+    _, outcome = asks(Agent(chat_generator=Fails()), later=later)
+    text = str(error) or "no message"
+    assert (outcome.status, outcome.why) == ("idle", f"{type(error).__name__}: {text}")
 
 
 def test_a_person_s_interrupt_ends_the_script() -> None:

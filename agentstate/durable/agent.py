@@ -36,6 +36,7 @@ from agentstate.durable.hooks import (
     RecordRedactedResults,
     RestoreCheckpoint,
     own_hook,
+    run_of_users,
 )
 from agentstate.durable.interruptions import contained, raised_by
 from agentstate.durable.model import ReplayChatGenerator
@@ -50,6 +51,7 @@ from agentstate.durable.registry import (
 from agentstate.durable.semantic_cache import SemanticCache
 from agentstate.durable.state.encoding import clean_text
 from agentstate.durable.streaming import takes_callback
+from agentstate.durable.wrapped_methods import put_around
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,8 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
     hooks: dict[Any, list[Any]] = {point: list(of_point) for point, of_point in agent.hooks.items()}
     for hook in [hook for of_point in hooks.values() for hook in of_point]:
         _journal_generators(hook, key)
+        if not callable(getattr(hook, "run_async", None)):
+            put_around(hook, "run", run_of_users)
     # A copy, since `Agent.clone` needs every option to be a parameter of the constructor, which a subclass may lack.
     wrapped = copy.copy(agent)
     streams = registered is not None and registered.stream

@@ -25,7 +25,8 @@ The "prepared" checkpoint, if hooks have changed what the model sees, and the mo
 nothing outside a durable run.
 """
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from haystack.components.agents.state import State
@@ -46,6 +47,7 @@ from agentstate.durable import (
 )
 from agentstate.durable.added_calls import plan_added_calls
 from agentstate.durable.guards import BOUNDARY
+from agentstate.durable.interruptions import in_thread
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import AnsweredCall, CallRecord, Signals
 from agentstate.durable.run_context import RunContext, Suspended
@@ -248,6 +250,14 @@ def commit_turn_end(run: RunContext, state: State) -> None:
 def own_hook(point: str, *parts: Any) -> Any:
     """Our own hooks as one hook, which traces name ``agentstate.{point}``."""
     return type(f"agentstate.{point}", (_OwnHook,), {})(parts)
+
+
+def run_of_users(hook: Any, run: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
+    """Around `run` of a user's hook that has no `run_async`: an asynchronous run calls it in a thread."""
+    context = run_context.current()
+    if context is None or threading.get_ident() == context.thread:
+        return run(**kwargs)
+    return in_thread(run, **kwargs)
 
 
 class _OwnHook:

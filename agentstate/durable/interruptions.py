@@ -9,10 +9,13 @@ with it the thread or the process that serves other sessions. `contained` makes 
 import asyncio
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from agentstate.durable.failures import describe
+
+Result = TypeVar("Result")
 
 
 class Interruption(BaseException):
@@ -20,7 +23,10 @@ class Interruption(BaseException):
 
 
 class NotAnException(Exception):
-    """The user's code raised what is no `Exception`: the `__cause__`. The text is its type with its message."""
+    """The user's code raised what cannot be passed on as it is: the `__cause__`. The text is its type with its message.
+
+    It is no `Exception`, or a `StopIteration` in a thread for which a coroutine waits.
+    """
 
 
 def raised_by(error: Exception) -> BaseException:
@@ -37,17 +43,34 @@ def contained() -> Iterator[None]:
 
     :raises NotAnException: in the place of anything else that is no `Exception`.
     """
+    task = _current_task()
     try:
         yield
-    except (Exception, Interruption, GeneratorExit):
+    except (Exception, Interruption):
         raise
     except BaseException as error:
-        if _is_for_the_caller(error):
+        if _is_for_the_caller(error, task):
             raise
         raise NotAnException(describe(error)) from error
 
 
-def _is_for_the_caller(error: BaseException) -> bool:
+def in_thread(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+    """Call code of the user's in a thread for which a coroutine waits.
+
+    :raises NotAnException: in the place of a `StopIteration`, which not every version of Python can pass on to a
+        coroutine, so that it would wait forever; and of a `GeneratorExit`, which would close it.
+    """
+    try:
+        return function(*args, **kwargs)
+    except (StopIteration, GeneratorExit) as error:
+        raise NotAnException(describe(error)) from error
+
+
+def _is_for_the_caller(error: BaseException, task: "asyncio.Task[Any] | None") -> bool:
+    """:param task: The one that has begun to run the code."""
+    if isinstance(error, GeneratorExit):
+        # No task closes a coroutine that it runs: Python does so when the event loop has gone.
+        return task is not None and _current_task() is not task
     if isinstance(error, KeyboardInterrupt | SystemExit):
         # Python runs handlers in the main thread only.
         in_main_thread = threading.current_thread() is threading.main_thread()
@@ -56,11 +79,12 @@ def _is_for_the_caller(error: BaseException) -> bool:
 
 
 def _is_being_cancelled() -> bool:
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # a thread without an event loop
-        return False
+    task = _current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _current_task() -> "asyncio.Task[Any] | None":
+    return asyncio.current_task() if asyncio._get_running_loop() is not None else None
 
 
 def _is_of_a_signal(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ from haystack.dataclasses import ChatMessage, ChatRole, ToolCall
 from agentstate.durable import run_context, streaming
 from agentstate.durable.call_ids import is_usable_id, new_call_id
 from agentstate.durable.failures import GarbledReply, ModelFailed
-from agentstate.durable.interruptions import contained, raised_by
+from agentstate.durable.interruptions import contained, in_thread, raised_by
 from agentstate.durable.prompt_start import may_start_with_reply
 from agentstate.durable.records import CommittedReply, NewCall, NewReply, ReplyRecord
 from agentstate.durable.run_context import RunContext
@@ -115,7 +115,9 @@ class ReplayChatGenerator:
             if self._is_awaitable:
                 result: dict[str, Any] = await self.chat_generator.run_async(messages=messages, **options)
             else:
-                result = await asyncio.to_thread(self.chat_generator.run, messages=messages, **options)
+                result = await asyncio.to_thread(
+                    in_thread, self.chat_generator.run, messages=messages, **options
+                )
         return result
 
     @property

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from agentstate.durable.interruptions import in_thread
+
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
@@ -32,7 +34,7 @@ class JournalThread:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="agentstate-journal")
         context = contextvars.copy_context()
         call = asyncio.get_running_loop().run_in_executor(
-            self._executor, lambda: context.run(function, *arguments)
+            self._executor, lambda: context.run(in_thread, function, *arguments)
         )
         cancelled = None
         while not call.done():
@@ -86,6 +88,8 @@ async def complete_async(
         while not done:
             try:
                 given = await answer(value)
+            except GeneratorExit:
+                raise
             except BaseException as error:
                 done, value = await thread.run(_advance, rule.throw, error)
             else:
