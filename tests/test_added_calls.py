@@ -152,7 +152,7 @@ def test_an_approved_reply_keeps_all_its_parts(arguments: dict[str, Any] | None)
     journal = MemoryJournal.open(say="hi")
     assert run(durable, journal).status == "waiting"
     journal = MemoryJournal.open(journal.store)
-    journal.decide("a", approve=True, **({"arguments": arguments} if arguments else {}))
+    journal.decide("a", approve=True, arguments=arguments)
     journal.decide("b", approve=True)
     outcome = run(durable, journal)
     assert outcome.result is not None, outcome.why

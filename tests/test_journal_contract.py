@@ -453,6 +453,21 @@ def test_approvals_are_requested_and_answered(adapter: Adapter) -> None:
     assert [call.status for call in calls] == ["planned"] * 3
 
 
+def test_what_was_approved_as_it_was_requested_is_read_back_while_the_history_shows_it(
+    adapter: Adapter,
+) -> None:
+    journal, places = called(adapter, 1, 2, 3)
+    assert journal.approved("pay") == ()
+    requests = tuple(request(place, number) for number, place in enumerate(places, 1))
+    journal.end_run(NeedsApproval("pay needs a yes.", requests))
+    adapter.approve("c1")
+    adapter.approve("c2", edited={"n": 20})
+    adapter.reject("c3", "not that one")
+    journal = adapter.open()
+    journal.load()
+    assert (journal.approved("pay"), journal.approved("look")) == (({"n": 1},), ())
+
+
 def test_an_answer_is_not_lost_when_the_others_are_requested_again(adapter: Adapter) -> None:
     journal, [first, second] = called(adapter, 1, 2)
     journal.end_run(NeedsApproval("?", (request(first, 1), request(second, 2))))

@@ -50,7 +50,9 @@ def durably(of: Agent, journal: MemoryJournal | None = None, **options: Any) -> 
 
 def plainly(of: Agent) -> None:
     hi = [ChatMessage.from_user("hi")]
-    if of.tools[0].function is None:  # type: ignore[index, union-attr]
+    [pay] = of.tools
+    assert isinstance(pay, Tool)
+    if pay.function is None:
         asyncio.run(of.run_async(hi))
     else:
         of.run(hi)
@@ -62,7 +64,12 @@ def test_a_copy_of_a_tool_that_was_in_a_durable_run_is_recorded_as_itself(
     copied: Callable[[Tool], Tool], is_async: bool
 ) -> None:
     keys: list[str] = []
-    pay = tool(lambda n: keys.append(idempotency_key()) or "paid", is_async)
+
+    def paying(n: int) -> str:
+        keys.append(idempotency_key())
+        return "paid"
+
+    pay = tool(paying, is_async)
     durably(agent(pay))
     refund = copied(pay)
     refund.name = "refund"
@@ -80,7 +87,12 @@ def test_a_copy_of_a_tool_whose_process_dies_in_its_call_is_in_doubt(
     copied: Callable[[Tool], Tool], is_async: bool
 ) -> None:
     paid: list[int] = []
-    pay = tool(lambda n: paid.append(n) or "paid", is_async)
+
+    def paying(n: int) -> str:
+        paid.append(n)
+        return "paid"
+
+    pay = tool(paying, is_async)
     durably(agent(pay))
     refund = copied(pay)
     refund.name = "refund"
@@ -171,7 +183,7 @@ class Own(Tool):
     """Its methods are decorated as those of Haystack's, and called by position too."""
 
     @functools.wraps(Tool.invoke)
-    def invoke(self, *args: Any, **kwargs: Any) -> Any:
+    def invoke(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         return f"own {super().invoke(**kwargs, **dict(zip('n', args, strict=False)))}"
 
 
@@ -194,7 +206,7 @@ def test_a_tool_of_a_class_with_methods_of_its_own_is_recorded_once() -> None:
         assert durably(agent(tool(lambda n: "paid", is_async, kind=kind)), journal).status == "idle"
         [call] = journal.store.calls.values()
         assert (call.status, call.result, call.attempt) == ("done", result, 1)
-    assert tool(lambda n: "paid", kind=Own).invoke(1) == "own paid"
+    assert tool(lambda n: "paid", kind=Own).invoke(*[1]) == "own paid"
     assert inspect.iscoroutinefunction(Tool.invoke_async)
 
 

@@ -15,8 +15,9 @@ from haystack.hooks.human_in_the_loop import ConfirmationHook
 from agentstate.articles import an, with_article
 from agentstate.durable import tool_threads
 from agentstate.durable.agent_checks import check_agent, check_policies, check_ways_to_run, why_never_stopping
-from agentstate.durable.approvals import ApprovalHook, without_blocking
+from agentstate.durable.approvals import ApprovalHook
 from agentstate.durable.breakpoints import Breakpoint
+from agentstate.durable.confirmations import without_blocking
 from agentstate.durable.definition import (
     async_only_parts,
     describe_tool,

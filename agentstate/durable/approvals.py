@@ -7,9 +7,8 @@ step are collected.
 
 import copy
 import json
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from haystack.components.agents.state import State
 from haystack.components.agents.state.state import replace_values
@@ -17,8 +16,9 @@ from haystack.core.serialization import component_to_dict, default_from_dict, de
 from haystack.dataclasses import ToolCall
 from haystack.hooks.human_in_the_loop import (
     AlwaysAskPolicy,
-    BlockingConfirmationStrategy,
+    AskOncePolicy,
     ConfirmationHook,
+    ConfirmationUIResult,
     ToolExecutionDecision,
 )
 from haystack.hooks.human_in_the_loop.types import ConfirmationPolicy, ConfirmationStrategy
@@ -27,11 +27,9 @@ from haystack.utils.deserialization import deserialize_component_inplace
 from agentstate.durable import run_context
 from agentstate.durable.run_context import RunContext
 from agentstate.durable.state.chat_messages import with_calls
-from agentstate.durable.state.encoding import encode_lossy
+from agentstate.durable.state.encoding import decode, encode_lossy
 from agentstate.durable.state.keys import same_json
 from agentstate.names import ENDED_CALL_STATES, STAFF_NOTE, Decision
-
-_T = TypeVar("_T")
 
 
 class JournalConfirmationStrategy(ConfirmationStrategy):
@@ -63,12 +61,13 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         record = run.call(tool_call_id)
         approval = record.approval if record is not None else None
         edited = approval.edited if approval is not None else None
-        arguments = tool_params if edited is None else _with_unchanged(edited, tool_params)
+        arguments = tool_params if edited is None else with_unchanged(edited, tool_params)
         if approval is None or approval.carried:
             # A call that has ended does not run: a person may have entered its result.
             has_ended = record is not None and record.status in ENDED_CALL_STATES
-            is_allowed = has_ended or _is_allowed(run, tool_name)
-            asks = not is_allowed and self.policy.should_ask(tool_name, tool_description, arguments)
+            may_run = has_ended or is_allowed(run, tool_name)
+            policy = self.policy if may_run else policy_of_session(run, self.policy, tool_name)
+            asks = not may_run and policy.should_ask(tool_name, tool_description, arguments)
         else:
             asks = approval.decision == ""
         if asks and record is not None:
@@ -83,7 +82,7 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
                 execute=True,
                 tool_call_id=tool_call_id,
                 final_tool_params=arguments,
-                feedback=_note_of_change(tool_name, arguments, approval.message),
+                feedback=note_of_change(tool_name, arguments, approval.message),
             )
         return ToolExecutionDecision(
             tool_name=tool_name,
@@ -94,7 +93,7 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
 
     async def run_async(self, **inputs: Any) -> ToolExecutionDecision:
         run = run_context.current()
-        if run is None or inputs["tool_name"] not in run.allowed:
+        if run is None or not (inputs["tool_name"] in run.allowed or asks_once(self.policy)):
             return self.run(**inputs)
         return await run.journal_thread.run(partial(self.run, **inputs))  # which reads the journal
 
@@ -108,7 +107,7 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         return strategy
 
 
-def _is_allowed(run: RunContext, tool: str) -> bool:
+def is_allowed(run: RunContext, tool: str) -> bool:
     """Whether the tool is pre-approved for the rest of the session. A person may withdraw that while the session runs,
     so the journal is asked about each call of a tool that was; nobody can grant it meanwhile.
     """
@@ -117,7 +116,7 @@ def _is_allowed(run: RunContext, tool: str) -> bool:
     return tool in run.allowed
 
 
-def _with_unchanged(edited: dict[str, Any], requested: dict[str, Any]) -> dict[str, Any]:
+def with_unchanged(edited: dict[str, Any], requested: dict[str, Any]) -> dict[str, Any]:
     """The edited arguments, of which those that nobody has changed are the requested values themselves.
 
     People see and send back the stored form of the others as well, which is another value where that has a tag.
@@ -129,48 +128,37 @@ def _with_unchanged(edited: dict[str, Any], requested: dict[str, Any]) -> dict[s
     }
 
 
-def _note_of_change(tool: str, arguments: dict[str, Any], message: str) -> str:
-    """What the model is told of arguments that a person changed, marked as coming from staff."""
+def note_of_change(tool: str, arguments: dict[str, Any], message: str, *, told: str = "") -> str:
+    """What the model is told of arguments that a person changed, marked as coming from staff.
+
+    :param told: What the user's own strategy tells it.
+    """
+    if told:
+        return f"{STAFF_NOTE} A person changed the arguments of '{tool}'. {told}"
     ran = json.dumps(arguments, ensure_ascii=False, default=str)
     end = f": {message}" if message else "."
     return f"{STAFF_NOTE} A person changed the arguments of '{tool}' to {ran}{end}"
 
 
-def without_blocking(hook: ConfirmationHook, before: Any) -> ConfirmationHook:
-    """A copy of the hook, in which each strategy that would block the worker takes its decisions from the journal.
+def asks_once(policy: ConfirmationPolicy) -> bool:
+    """Whether it is an `AskOncePolicy`, also of a subclass that remembers nothing else."""
+    remembers = getattr(type(policy), "update_after_confirmation", None)
+    return isinstance(policy, AskOncePolicy) and remembers is AskOncePolicy.update_after_confirmation
 
-    The hook and its strategies keep their types, by which traces name them.
 
-    :param before: A hook of ours that runs before it, as a part of it.
+def policy_of_session(run: RunContext, policy: ConfirmationPolicy, tool: str) -> ConfirmationPolicy:
+    """The policy as it is to be asked about a call of the tool.
+
+    What an `AskOncePolicy` remembers is that of one process, for all of its sessions. So it is given what people have
+    approved in this session instead, as the current history shows it.
     """
-    hook = copy.copy(hook)
-    hook.confirmation_strategies = {
-        tools: _not_blocking(strategy) if isinstance(strategy, BlockingConfirmationStrategy) else strategy
-        for tools, strategy in hook.confirmation_strategies.items()
-    }
-    own_run, own_run_async = hook.run, hook.run_async
-
-    def run(state: State) -> None:
-        before.run(state)
-        own_run(state)
-
-    async def run_async(state: State) -> None:
-        await before.run_async(state)
-        await own_run_async(state)
-
-    return _with_functions(hook, run=run, run_async=run_async)
-
-
-def _not_blocking(strategy: BlockingConfirmationStrategy) -> ConfirmationStrategy:
-    from_journal = JournalConfirmationStrategy(strategy.confirmation_policy)
-    return _with_functions(copy.copy(strategy), run=from_journal.run, run_async=from_journal.run_async)
-
-
-def _with_functions(of: _T, **functions: Callable[..., Any]) -> _T:
-    """The object with other functions, also if it is a frozen dataclass."""
-    for name, function in functions.items():
-        object.__setattr__(of, name, function)
-    return of
+    if not asks_once(policy):
+        return policy
+    policy = copy.copy(policy)
+    AskOncePolicy.__init__(policy)  # type: ignore[arg-type]
+    for arguments in run.journal.approved(tool):
+        policy.update_after_confirmation(tool, "", decode(arguments), ConfirmationUIResult("confirm"))
+    return policy
 
 
 class ApprovalHook:

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from haystack import component
@@ -115,9 +116,8 @@ class ReplayChatGenerator:
             if self._is_awaitable:
                 result: dict[str, Any] = await self.chat_generator.run_async(messages=messages, **options)
             else:
-                result = await asyncio.to_thread(
-                    in_thread, self.chat_generator.run, messages=messages, **options
-                )
+                ask = partial(self.chat_generator.run, messages=messages, **options)
+                result = await asyncio.to_thread(in_thread, ask)
         return result
 
     @property

@@ -81,6 +81,11 @@ class Journal(Protocol):
     def allowed(self) -> frozenset[str]:
         """The tools that are pre-approved for the rest of the session, as `Snapshot.allowed`, by now. Reads only."""
 
+    def approved(self, tool: str) -> tuple[dict[str, Json], ...]:
+        """The arguments of the tool's calls in the current history that people have approved as they were requested,
+        oldest first. Reads only.
+        """
+
     def start_call(
         self, position: int, *, sent: dict[str, Json] | None, at: datetime, scope: EffectScope | None = None
     ) -> Signals:

@@ -99,6 +99,20 @@ def discarded_effects(
     )
 
 
+def approved_arguments(store: Store, tool: str) -> tuple[dict[str, Json], ...]:
+    """As `Journal.approved`."""
+    discarded = {call.position for call in store.discarded_calls()}
+    return tuple(
+        call.run_arguments
+        for call in store.calls.values()
+        if call.tool == tool
+        and call.position not in discarded
+        and call.approval is not None
+        and call.approval.decision == Decision.APPROVED
+        and call.approval.arguments is None
+    )
+
+
 def _took_effect(call: CallRecord) -> bool:
     started = call.status in (CallState.DONE, CallState.STARTED, CallState.DOUBT)
     return started or (call.status == CallState.PLANNED and call.attempt > 0)

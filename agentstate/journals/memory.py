@@ -279,6 +279,10 @@ class MemoryJournal:
         with self._fenced():
             return frozenset()  # in a script no call is approved for the rest of its session
 
+    def approved(self, tool: str) -> tuple[Record, ...]:
+        with self._fenced():
+            return going_back.approved_arguments(self.store, tool)
+
     def start_call(
         self, position: int, *, sent: Record | None, at: datetime, scope: EffectScope | None = None
     ) -> Signals:

@@ -34,7 +34,6 @@ from sessions_app.access.shown import cut_off
 from sessions_app.history import restore
 from sessions_app.history.message_rows import AnsweredCall
 from sessions_app.models import (
-    Branch,
     InboxMessage,
     ModelCall,
     Session,
@@ -44,8 +43,8 @@ from sessions_app.models import (
 )
 from sessions_app.runtime import session_breakpoints, statements, step_rows
 from sessions_app.runtime.checkpoint_rows import CheckpointRows, is_rows_only, positions_of, read_ids
-from sessions_app.runtime.commits import FencedCommits
 from sessions_app.runtime.connection import RunConnection
+from sessions_app.runtime.decisions import DecisionsRead
 from sessions_app.runtime.effect_guard import EffectGuard
 from sessions_app.runtime.end_of_run import LONGEST_REASON, end_run, turn_after_nothing
 from sessions_app.runtime.leases import Claim
@@ -61,7 +60,7 @@ Written = tuple[tuple[int, ...], tuple[StoredMessage, ...], str, CheckpointRows]
 UPDATED_AGAIN_AFTER = timedelta(seconds=5)
 
 
-class OrmJournal(FencedCommits):
+class OrmJournal(DecisionsRead):
     """The journal of one claim. Create it in the thread that drives the session, and `load` it before anything else.
 
     :param known: The checkpoint whose context the run has: where it continues there, `load` leaves the context out.
@@ -71,7 +70,6 @@ class OrmJournal(FencedCommits):
         super().__init__(claim, RunConnection())
         self._known = known
         self._session: Session
-        self._branch: Branch
         self._updated_at: datetime
         self._checkpoints: CheckpointRows
         # Of the unfinished step: the calls by their positions, and those that are done by their ids.
@@ -181,10 +179,6 @@ class OrmJournal(FencedCommits):
             return None
         with self._transaction():
             return self._guard.earlier_effects(tool, arguments, position=position, scope=scope)
-
-    def allowed(self) -> frozenset[str]:
-        with self._transaction():
-            return pre_approved_tools(self.claim.session_id)
 
     def start_call(
         self, position: int, *, sent: dict[str, Json] | None, at: datetime, scope: EffectScope | None = None

@@ -1,0 +1,246 @@
+"""Haystack's strategies that ask a person on a console: in a durable run they ask the journal instead.
+
+A `BlockingConfirmationStrategy` runs as it is, with the rules that a subclass has in its own `run`, and with its own
+texts for the model. Only its user interface is replaced, by one that answers with what people have decided. Where
+nobody has, the strategy ends there, and its call waits for approval.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from haystack.components.agents.state import State
+from haystack.core.serialization import default_to_dict
+from haystack.hooks.human_in_the_loop import (
+    BlockingConfirmationStrategy,
+    ConfirmationHook,
+    ConfirmationUIResult,
+    ToolExecutionDecision,
+)
+from haystack.hooks.human_in_the_loop.types import ConfirmationPolicy, ConfirmationStrategy, ConfirmationUI
+
+from agentstate.durable import run_context
+from agentstate.durable.approvals import (
+    JournalConfirmationStrategy,
+    asks_once,
+    is_allowed,
+    note_of_change,
+    policy_of_session,
+    with_unchanged,
+)
+from agentstate.durable.interruptions import Interruption
+from agentstate.durable.records import ApprovalRecord
+from agentstate.durable.run_context import RunContext
+from agentstate.durable.state.keys import same_json
+from agentstate.names import ENDED_CALL_STATES, Decision
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class _Question:
+    """A call about which a strategy is asked.
+
+    :param own_policy: The strategy's.
+    :param is_allowed: Whether its tool is pre-approved; None where that is not known yet.
+    :param is_changed: A person has set the arguments with which the strategy lets it run.
+    """
+
+    run: RunContext
+    tool: str
+    call_id: str | None
+    own_policy: ConfirmationPolicy
+    is_allowed: bool | None = None
+    is_changed: bool = False
+    _policy: ConfirmationPolicy | None = None
+
+    @property
+    def approval(self) -> ApprovalRecord | None:
+        record = self.run.call(self.call_id)
+        return record.approval if record is not None else None
+
+    def needs_nobody(self) -> bool:
+        """Whether the call runs without a decision about it, or does not run, since it has ended."""
+        record = self.run.call(self.call_id)
+        if record is None or record.status in ENDED_CALL_STATES:
+            return True
+        if self.is_allowed is None:
+            self.is_allowed = is_allowed(self.run, self.tool)
+        return self.is_allowed
+
+    def policy(self) -> ConfirmationPolicy:
+        if self._policy is None:
+            self._policy = policy_of_session(self.run, self.own_policy, self.tool)
+        return self._policy
+
+    def read(self) -> None:
+        """Read of the journal what the strategy may need, which must not be done on the event loop."""
+        self.needs_nobody()
+        self.policy()
+
+
+_question: ContextVar[_Question | None] = ContextVar("agentstate_question", default=None)
+
+
+class _Undecided(Interruption):
+    """Nobody has decided about the call yet, with these arguments."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        super().__init__("Nobody has decided about the call yet.")
+        self.arguments = arguments
+
+
+def without_blocking(hook: ConfirmationHook, before: Any) -> ConfirmationHook:
+    """A copy of the hook, in which each strategy that would block the worker takes its decisions from the journal.
+
+    The hook and its strategies keep their types, by which traces name them.
+
+    :param before: A hook of ours that runs before it, as a part of it.
+    """
+    hook = copy.copy(hook)
+    hook.confirmation_strategies = {
+        tools: _not_blocking(strategy) if isinstance(strategy, BlockingConfirmationStrategy) else strategy
+        for tools, strategy in hook.confirmation_strategies.items()
+    }
+    own_run, own_run_async = hook.run, hook.run_async
+
+    def run(state: State) -> None:
+        before.run(state)
+        own_run(state)
+
+    async def run_async(state: State) -> None:
+        await before.run_async(state)
+        await own_run_async(state)
+
+    return _with(hook, run=run, run_async=run_async)
+
+
+def _not_blocking(strategy: BlockingConfirmationStrategy) -> ConfirmationStrategy:
+    asking = _with(copy.copy(strategy), confirmation_ui=_Decisions())
+    if asks_once(strategy.confirmation_policy):
+        asking.confirmation_policy = _OncePerSession(strategy.confirmation_policy)
+    own_run, own_run_async = asking.run, asking.run_async
+    to_ask = JournalConfirmationStrategy()
+
+    def run(**inputs: Any) -> ToolExecutionDecision:
+        context = run_context.current()
+        if context is None:
+            return strategy.run(**inputs)
+        if _question.get() is not None:  # its own `run_async` calls it
+            return own_run(**inputs)
+        with _asked(context, strategy, inputs) as (question, given):
+            try:
+                return _noted(question, own_run(**given))
+            except _Undecided as undecided:
+                return to_ask.run(**{**inputs, "tool_params": undecided.arguments})
+
+    async def run_async(**inputs: Any) -> ToolExecutionDecision:
+        context = run_context.current()
+        if context is None:
+            return await strategy.run_async(**inputs)
+        with _asked(context, strategy, inputs) as (question, given):
+            if question.tool in context.allowed or asks_once(question.own_policy):
+                await context.journal_thread.run(question.read)
+            try:
+                return _noted(question, await own_run_async(**given))
+            except _Undecided as undecided:
+                return to_ask.run(**{**inputs, "tool_params": undecided.arguments})
+
+    return _with(asking, run=run, run_async=run_async)
+
+
+@contextmanager
+def _asked(
+    context: RunContext, strategy: BlockingConfirmationStrategy, inputs: dict[str, Any]
+) -> Iterator[tuple[_Question, dict[str, Any]]]:
+    """While the strategy is asked: about which call, and what it is given. A new attempt of a failed call runs with the
+    arguments that a person has set for that one, so it is about these.
+    """
+    call_id = inputs.get("tool_call_id")
+    question = _Question(context, inputs["tool_name"], call_id, strategy.confirmation_policy)
+    approval = question.approval
+    if approval is not None and approval.carried and approval.edited is not None:
+        arguments = with_unchanged(approval.edited, inputs["tool_params"])
+        question.is_changed = not same_json(arguments, inputs["tool_params"])
+        inputs = {**inputs, "tool_params": arguments}
+    token = _question.set(question)
+    try:
+        yield question, inputs
+    finally:
+        _question.reset(token)
+
+
+def _noted(question: _Question, decision: ToolExecutionDecision) -> ToolExecutionDecision:
+    """The strategy's decision. What it says to the model of a person's change is marked as coming from staff."""
+    approval = question.approval
+    if not (question.is_changed and decision.execute and approval is not None):
+        return decision
+    arguments = decision.final_tool_params or {}
+    note = note_of_change(question.tool, arguments, approval.message, told=decision.feedback or "")
+    return replace(decision, feedback=note)
+
+
+def _asking() -> _Question:
+    question = _question.get()
+    if question is None:
+        raise RuntimeError(
+            "A confirmation strategy has asked where it is not known about which call, as in a thread of its own. Ask "
+            "in the thread in which its run is called, or copy the context variables to the other thread."
+        )
+    return question
+
+
+class _Decisions(ConfirmationUI):
+    """A user interface that answers with what people have decided.
+
+    :raises _Undecided: where nobody has.
+    """
+
+    def get_user_confirmation(
+        self, tool_name: str, tool_description: str, tool_params: dict[str, Any]
+    ) -> ConfirmationUIResult:
+        question = _asking()
+        approval = question.approval
+        if approval is None or approval.carried:
+            if not question.needs_nobody():
+                raise _Undecided(tool_params)
+        elif approval.decision == "":
+            raise _Undecided(tool_params)
+        elif approval.decision == Decision.APPROVED:
+            if approval.edited is not None:
+                arguments = with_unchanged(approval.edited, tool_params)
+                if not same_json(arguments, tool_params):
+                    question.is_changed = True
+                    return ConfirmationUIResult("modify", approval.message or None, arguments)
+        elif approval.decision != Decision.REUSED:
+            return ConfirmationUIResult("reject", approval.message or None)
+        return ConfirmationUIResult("confirm")
+
+    def to_dict(self) -> dict[str, Any]:
+        return default_to_dict(self)
+
+
+class _OncePerSession(ConfirmationPolicy):
+    """A policy that asks once, where it is asked in a session."""
+
+    def __init__(self, own: ConfirmationPolicy) -> None:
+        self._own = own
+
+    def should_ask(self, tool_name: str, tool_description: str, tool_params: dict[str, Any]) -> bool:
+        return _asking().policy().should_ask(tool_name, tool_description, tool_params)
+
+    def update_after_confirmation(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to remember: decisions are in the journal."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._own.to_dict()
+
+
+def _with(of: _T, **attributes: Callable[..., Any] | object) -> _T:
+    """The object with other attributes, also if it is a frozen dataclass."""
+    for name, value in attributes.items():
+        object.__setattr__(of, name, value)
+    return of
