@@ -178,7 +178,9 @@ def test_who_approves_what_somebody_else_approved_is_told_so_and_cannot_send_it_
     text = answer.content.decode()
     words = " ".join(re.sub(r"<[^>]+>", " ", text).split())
     assert re.search(r"Last change: .* sue approved issue_refund (?:just now|\d+ (?:s|min) ago)", words)
-    assert re.search(r'<button type="button" class="button first" aria-disabled="true"', text)
+    _closed(text, session)
+    assert "Check it again" not in words
+    assert "Note: not sent Because of the rain" in words
 
 
 @pytest.mark.parametrize("action", ["approve", "decide"])
@@ -208,7 +210,15 @@ def test_a_card_that_is_out_of_date_says_at_once_who_decided_what_and_when(opera
     answer = operator.post(address(session, "approve"), fields, headers={"HX-Request": "true"})
     text = answer.content.decode()
     assert re.search(r"It was already rejected by sue at \d\d:\d\d\.", text)
-    assert re.search(r'<button type="button" class="button first" aria-disabled="true"', text)
+    _closed(text, session)
+    assert "not sent" not in text
+
+
+def _closed(text: str, session: Session) -> None:
+    """The dialog has no fields and no button to send it, but leads to the session."""
+    [form] = re.findall(r'<form\s+class="dialog.*?</form>', text, re.DOTALL)
+    assert re.findall(r'<(?:textarea|button|select|input(?! type="hidden"))[^>]*', form) == []
+    assert re.search(rf'href="/sessions/{session.pk}/[^"]*"\s+target="_blank"', form)
 
 
 def test_a_message_is_welcome_also_when_the_session_has_moved(operator):
@@ -234,6 +244,8 @@ def test_an_impossible_action_is_shown_with_its_reason_and_without_a_working_but
     session = impossible(action)
     query = {"call": typed(session, action).get("call_id", "")}
     text = operator.get(address(session, action), query).content.decode()
+    if action in ("approve", "reject", "decide"):
+        return _closed(text, session)
     assert re.search(r'<button type="button" class="button first" aria-disabled="true"', text)
 
 

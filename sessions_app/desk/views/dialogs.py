@@ -1,13 +1,15 @@
 """The dialog of an action on a session: one view for all of them, driven by the action's declaration and its form.
 
 GET shows what will happen, and asks for what is needed. POST does it; if it is refused, the same dialog comes back with
-the reason, the status of the refusal, and all that was typed: in place with htmx, else as a page.
+the reason, the status of the refusal, and all that was typed: in place with htmx, else as a page. Where nothing is left
+to decide, as after a decision of another person, it has the reason and the texts that were typed, but no fields.
 """
 
 from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
+from django.forms import CharField
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, resolve_url
 from django.views.decorators.http import require_GET, require_http_methods
@@ -30,7 +32,7 @@ from sessions_app.desk.context import (
     submit,
     wants_part,
 )
-from sessions_app.desk.forms import form_of, memory_entries, repair
+from sessions_app.desk.forms import calls, form_of, memory_entries, repair
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm
 from sessions_app.desk.forms.start import StartForm
 from sessions_app.desk.pages import approvals, demo
@@ -178,6 +180,8 @@ def _render(request: Request, form: ActionForm, *, status: int = 200, moved: boo
         # The form keeps what was typed, and says itself that there is no such row.
         form.details, details = "", {}
     continues = isinstance(form, ContinuingForm) and form.button_if_changed
+    refusal = form.why_not(details)
+    closed = bool(refusal) and (moved or action in calls.FORMS)
     values = {
         "session": context.session,
         "branch": context.branch,
@@ -185,7 +189,9 @@ def _render(request: Request, form: ActionForm, *, status: int = 200, moved: boo
         "action": action,
         "explanation": context.mask.text(action.explain(session)),
         "agent_problem": agent_cannot_run(session),
-        "refusal": form.why_not(details),
+        "refusal": refusal,
+        "closed": closed,
+        "typed": _typed_texts(form) if closed else (),
         "queue": context.queue,
         "moved": moved,
         "last_events": _last_events(context) if moved else (),
@@ -202,6 +208,12 @@ def _render(request: Request, form: ActionForm, *, status: int = 200, moved: boo
         form.data = typed
     template = "session/dialog.html#dialog" if wants_part(request) else "session/dialog.html"
     return render_page(request, template, values, status=status)
+
+
+def _typed_texts(form: ActionForm) -> list[tuple[str, str]]:
+    """The texts that the person had typed into a form that is not offered any more, each with its label."""
+    fields = [field for field in form.visible_fields() if isinstance(field.field, CharField)]
+    return [(str(field.label), str(field.data)) for field in fields if field.data]
 
 
 def _last_events(context: SessionContext) -> list[Event]:
