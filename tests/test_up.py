@@ -1,5 +1,7 @@
 """`manage.py up`: one command starts everything, says where it is, and may be stopped or killed at any moment."""
 
+import fcntl
+import os
 import re
 import signal
 import socket
@@ -9,6 +11,7 @@ from contextlib import closing, contextmanager
 import httpx
 import pytest
 
+from sessions_app.management.commands import up
 from tools.processes import MANAGE, environment, run, running
 from tools.services import wait_for
 
@@ -59,6 +62,27 @@ def signed_in(address, name, password):
 
 
 @pytest.mark.slow
+def test_several_that_are_started_at_once_prepare_the_installation_one_after_the_other(
+    settings, tmp_path, monkeypatch
+):
+    settings.STATIC_ROOT = tmp_path / "static"
+    called = []
+
+    def prepare(name, **options):
+        other = os.open(settings.STATIC_ROOT, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(other)
+        called.append(name)
+
+    monkeypatch.setattr(up, "call_command", prepare)
+    up.Command()._prepare()
+    assert called == ["migrate", "collectstatic"]
+    later = os.open(settings.STATIC_ROOT, os.O_RDONLY)
+    fcntl.flock(later, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(later)
+
+
 def test_the_first_start_prints_a_password_and_the_next_ones_do_not(env):
     with running(UP, env) as first:
         address = first.wait_for_output(ADDRESS)[1]

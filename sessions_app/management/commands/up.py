@@ -4,9 +4,13 @@ It may be killed at any moment and started again: sessions continue from what is
 one database. For more than one machine, run a WSGI server and Celery instead, with DATABASE_URL and REDIS_URL.
 """
 
+import fcntl
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, NoReturn
 
 from django.conf import settings
@@ -81,8 +85,9 @@ class Command(BaseCommand):
 
     def _prepare(self) -> None:
         self._say("Preparing the database...")
-        call_command("migrate", verbosity=0, interactive=False)
-        call_command("collectstatic", verbosity=0, interactive=False)
+        with _one_at_a_time(settings.STATIC_ROOT):
+            call_command("migrate", verbosity=0, interactive=False)
+            call_command("collectstatic", verbosity=0, interactive=False)
 
     def _open_demo_users(self, password: str) -> None:
         users = open_demo_users(password)
@@ -112,6 +117,18 @@ class Command(BaseCommand):
     def _say(self, line: str) -> None:
         self.stdout.write(line)
         self.stdout.flush()
+
+
+@contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait until no other process prepares this installation: they would take the files from under each other."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _leave(signum: int, frame: object) -> NoReturn:
