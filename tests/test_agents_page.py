@@ -23,6 +23,7 @@ from sessions_app.models import (
     Session,
     Status,
     ToolCall,
+    Worker,
 )
 from tests import builders, sample_agents
 from tests.adapters import OrmAdapter
@@ -339,3 +340,19 @@ def test_the_page_of_a_session_that_was_rewound_says_what_its_totals_count(opera
         "the current history, also what it shares with the session that it was forked from; "
         "not what was discarded" in text_of(operator.get(f"/sessions/{fork.pk}/"))
     )
+
+
+def test_where_no_agent_of_a_running_worker_could_be_loaded_no_page_says_to_start_a_worker(
+    operator: Client,
+) -> None:
+    assert "Start a worker, then reload this page." in text_of(operator.get("/start/"))
+    assert "and start a worker." in text_of(operator.get("/agents/"))
+    Worker.objects.create(name="desk:1")
+    for address in ("/start/", "/agents/", "/workers/"):
+        text = text_of(operator.get(address))
+        assert "A worker is running, but it has published no agent" in text, address
+        assert "check --deploy" in text
+        assert "tart a worker" not in text
+    builders.agent("letters", title="Letter room")
+    for address in ("/start/", "/agents/", "/workers/"):
+        assert "has published no agent" not in text_of(operator.get(address)), address

@@ -16,7 +16,10 @@ from sessions_app.models import RegisteredAgent
 @staff_page
 @require_GET
 def agents_page(request: Request) -> HttpResponse:
-    return render_page(request, "desk/agents.html", {"agents": agents.agents(page_context(request).mask)})
+    context = page_context(request)
+    rows = agents.agents(context.mask)
+    values = {"agents": rows, "is_worker_online": not rows and workers.is_one_online(context.now)}
+    return render_page(request, "desk/agents.html", values)
 
 
 @staff_page
@@ -43,8 +46,10 @@ def agent_page(request: Request, key: str) -> HttpResponse:
 @staff_page
 @require_GET
 def workers_page(request: Request) -> HttpResponse:
+    rows = workers.workers(page_context(request))
     values = {
-        "workers": workers.workers(page_context(request)),
+        "workers": rows,
+        "no_agents": any(row.without_agents for row in rows),
         "search_outdated": search_masking.outdated(),
     }
     template = "desk/workers.html#list" if wants_part(request) else "desk/workers.html"

@@ -12,6 +12,7 @@ from django.contrib import messages
 from django.forms import CharField
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, resolve_url
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 from django_htmx.http import HttpResponseClientRedirect, replace_url
 
@@ -35,7 +36,7 @@ from sessions_app.desk.context import (
 from sessions_app.desk.forms import calls, form_of, memory_entries, repair
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm
 from sessions_app.desk.forms.start import StartForm
-from sessions_app.desk.pages import approvals, demo
+from sessions_app.desk.pages import approvals, demo, workers
 from sessions_app.desk.pages.definition_changes import changes_of
 from sessions_app.desk.pages.inbox import address_of_inbox
 from sessions_app.desk.pages.session import checkpoints, repairs
@@ -70,6 +71,7 @@ def start(request: Request) -> HttpResponse:
     context = {
         "form": form,
         "agents": form.agents,
+        "is_worker_online": not form.agents and workers.is_one_online(timezone.now()),
         "demo": demo.suggestions((agent.key, agent.model) for agent in form.agents),
         "why_not": WhyNot(actor),
     }
