@@ -5,10 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connections
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
+from sessions_app import actions
+from sessions_app.access.roles import Actor
 from sessions_app.models import Session
 from tests import builders, driving
 from tests.browsing import log_in, problems
@@ -187,6 +190,65 @@ def test_a_bar_says_that_the_connection_is_lost_and_when_it_is_back(browser, liv
     expect(watching.get_by_role("status").filter(has_text="Reconnected.")).to_be_visible()
     expect(watching.locator("#connection")).to_be_hidden()
     made.close()
+
+
+def told_and_silent(watching: Page, text: str) -> None:
+    """It says this, with the way to the sessions, and asks for nothing more, whatever happens."""
+    said = watching.get_by_role("status").filter(has_text=text)
+    expect(said.get_by_role("link", name="Go to the sessions")).to_have_attribute("href", "/")
+    asked: list[str] = []
+    watching.on("request", lambda request: asked.append(request.url))
+    watching.clock.run_for(30_000)
+    watching.evaluate("window.dispatchEvent(new Event('online'))")
+    watching.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    assert asked == []
+    expect(said).to_be_visible()
+    assert problems(watching, ["color-contrast"]) == ""
+
+
+@pytest.mark.parametrize("tab", ["", "conversation/", "audit/"])
+def test_a_page_whose_session_is_gone_says_so_and_asks_no_more(context, tab):  # noqa: F811
+    session = builders.running()
+    watching = log_in(context)
+    watching.clock.install()
+    watching.goto(f"/sessions/{session.pk}/{tab}")
+    Session.objects.get(pk=session.pk).delete()
+    watching.clock.run_for(2000)
+    told_and_silent(watching, "This session no longer exists, or you may no longer see it.")
+
+
+@pytest.mark.parametrize(
+    "address, status", [("/?queue=all", 403), ("/inbox/", 404), ("/workers/", 403), ("/bulk/actions/", 404)]
+)
+def test_a_list_that_its_reader_may_no_longer_see_says_so_and_asks_no_more(context, address, status):  # noqa: F811
+    watching = log_in(context)
+    if address == "/bulk/actions/":
+        builders.running()
+        paused = actions.bulk_start(
+            actor=Actor.of(User.objects.get()),
+            kind="pause",
+            sessions=Session.objects.all(),
+            reason="Provider",
+        )
+        address += f"{paused.pk}/"
+    watching.clock.install()
+    watching.goto(address)
+    watching.route("**/*", lambda route: route.fulfill(status=status, body="Refused."))
+    watching.clock.run_for(11_000)
+    told_and_silent(watching, "This page no longer exists, or you may no longer see it.")
+
+
+@pytest.mark.parametrize("status", [408, 429, 503])
+def test_a_page_that_is_put_off_goes_on_asking(context, status):  # noqa: F811
+    watching = log_in(context)
+    watching.clock.install()
+    watching.goto(f"/sessions/{builders.running().pk}/")
+    watching.route("**/live/**", lambda route: route.fulfill(status=status))
+    watching.clock.run_for(2000)
+    expect(watching.get_by_role("status").filter(has_text="Connection lost.")).to_be_visible()
+    watching.unroute_all()
+    watching.clock.run_for(2000)
+    expect(watching.get_by_role("status").filter(has_text="Reconnected.")).to_be_visible()
 
 
 def test_the_bar_goes_where_the_first_answer_takes_the_place_of_what_asked(browser, live_server):

@@ -244,3 +244,17 @@ def test_a_page_that_listens_makes_up_for_a_question_that_failed_and_its_connect
     assert said_at[1] - said_at[0] <= 21
     assert 0 < lost_for <= 21
     assert asked.of("news") == 1
+
+
+def test_a_page_that_listens_and_whose_session_is_gone_says_so_and_neither_listens_nor_asks(
+    context: BrowserContext, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(open_pages, "SAY_SECONDS", 0.2)
+    session = builders.running()
+    page, asked = listening(context, session)
+    Session.objects.get(pk=session.pk).delete()
+    gone = page.get_by_text("This session no longer exists, or you may no longer see it.")
+    wait_until(page, lambda: gone.count() > 0)
+    before = (asked.of("live"), asked.of("news"), asked.of("also-open"))
+    pass_seconds(page, 90)
+    assert (asked.of("live"), asked.of("news"), asked.of("also-open")) == before

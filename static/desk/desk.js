@@ -5,9 +5,12 @@
   const $ = (selector, within = document) => within.querySelector(selector);
   const dialog = $("#dialog");
 
-  // A hidden tab asks for nothing.
+  // A hidden tab asks for nothing, and neither does a page that was refused. What was put off until an answer came would
+  // ask for the same again.
   document.addEventListener("htmx:beforeRequest", (event) => {
-    if (document.hidden && event.detail.elt.hasAttribute("data-live")) event.preventDefault();
+    const { elt, requestConfig } = event.detail;
+    if (!elt.hasAttribute("data-live")) return;
+    if (document.hidden || lost === REFUSED || requestConfig.path !== elt.getAttribute("hx-get")) event.preventDefault();
   });
 
   // A part of the page in which a person is typing is not replaced.
@@ -18,16 +21,38 @@
     if (!part || $("select.changed", part)) return Boolean(part);
     return [...part.querySelectorAll("input[name], textarea")].some(isChanged);
   };
-  // What a step or a list keeps is taken out of the page and put back, by which some browsers take the focus from it.
+  document.addEventListener("htmx:oobBeforeSwap", ({ detail }) => { if (typing(detail.target)) detail.shouldSwap = false; });
+  // What is put into the page takes the focus where it takes the place of the element that has it, and in some browsers
+  // where it moves that element. It goes back there, or to what stands for it now.
   let focused = null;
-  document.addEventListener("htmx:oobBeforeSwap", (event) => {
-    const { target } = event.detail;
-    if (typing(target)) event.detail.shouldSwap = false;
-    else if (target.contains(document.activeElement)) focused = document.activeElement;
+  document.addEventListener("htmx:beforeSwap", () => {
+    const element = document.activeElement;
+    focused = isLost() ? null : { element, within: element.parentElement.closest("[id]"), rows: rowsBeside(element) };
   });
-  function focusAgain() {
-    if (focused && focused.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
-    focused = null;
+  const isLost = () => !document.activeElement || document.activeElement === document.body;
+  // If the row is gone, the keyboard goes on in the one behind it, or else in the one before it.
+  function rowsBeside(element) {
+    const all = rows(), own = all.findLastIndex((row) => row.contains(element));
+    return own < 0 ? [] : [...all.slice(own), ...all.slice(0, own).reverse()];
+  }
+  function standsFor({ element, within }) {
+    if (element.isConnected) return element;
+    if (element.id) return document.getElementById(element.id);
+    const part = within && document.getElementById(within.id), says = (one) => one.getAttribute("href") || one.textContent.trim();
+    return part && [...part.querySelectorAll(element.localName)].find((one) => says(one) === says(element));
+  }
+  function besideIt({ element, rows }, target, asked) {
+    if (!asked) return null;
+    if (asked.hasAttribute("data-live")) return rows.find((row) => row.isConnected);
+    // Who has asked for more goes on in the first of it.
+    if (asked !== element) return null;
+    return target.matches("[data-row]") ? target : $("a[href], button", target);
+  }
+  function focusAgain({ target, detail }) {
+    const place = focused && isLost() && (standsFor(focused) || besideIt(focused, target, detail.requestConfig?.elt));
+    if (!place) return;
+    if (place.matches("[data-row], [data-card]") && !place.matches("a, button")) place.tabIndex = -1;
+    place.focus({ preventScroll: true });
   }
   document.addEventListener("htmx:oobAfterSwap", focusAgain);
   document.addEventListener("htmx:afterSwap", focusAgain);
@@ -37,14 +62,16 @@
     const cards = [...detail.target.querySelectorAll("[data-card]")].filter((card) => typing(card));
     const id = (card) => `id="${card.id}"`;
     const keeps = cards.length > 0 && cards.every((card) => detail.serverResponse.includes(id(card)));
-    if (keeps) cards.forEach((card) => { detail.serverResponse = detail.serverResponse.replace(id(card), "$& hx-preserve"); });
+    if (keeps) cards.forEach((card) => { detail.serverResponse = detail.serverResponse.replace(id(card), "$& data-keep"); });
     return keeps;
   }
   document.addEventListener("htmx:beforeSwap", ({ detail }) => {
-    if (!detail.shouldSwap || !detail.elt.hasAttribute("data-live")) return;
+    if (!detail.shouldSwap || !detail.requestConfig.elt.hasAttribute("data-live")) return;
+    // The answer may be for another element than that which asked.
+    detail.swapOverride = "morph";
+    if (!detail.target.hasAttribute("data-live")) return;
     const held = typing(detail.target) && !keepCards(detail), note = $("#held");
     if (held) detail.shouldSwap = false;
-    else if (detail.target.contains(document.activeElement)) focused = document.activeElement;
     if (!note || note.hidden === !held) return;
     note.hidden = !held;
     note.textContent = held ? note.dataset.text : "";
@@ -198,20 +225,29 @@
     if (fresh && steps() > before.steps && below()) fresh.hidden = false;
   }
 
-  // A live page says when it no longer hears of changes, and when it does again.
-  const connection = $("#connection");
+  // A live page says when it no longer hears of changes, and when it does again. One that is refused asks no more.
+  const connection = $("#connection"), REFUSED = "refused";
   let lost = "";
   function heard(why, login) {
-    if (!connection || why === lost) return;
+    if (!connection || why === lost || lost === REFUSED) return;
     lost = why;
     connection.hidden = false;
     connection.classList.toggle("error", Boolean(lost));
     connection.classList.toggle("done", !lost);
     connection.textContent = connection.dataset[lost || "back"];
     if (login) connection.append(" ", inNewTab(login, LOG_IN));
+    if (lost === REFUSED) {
+      deafen();
+      connection.append(" ", Object.assign(document.createElement("a"), { href: connection.dataset.list, className: "link", textContent: "Go to the sessions" }));
+    }
     if (!lost) setTimeout(() => { connection.hidden = !lost; }, 4000);
   }
-  const hear = (xhr) => heard(loginOf(xhr) ? "ended" : xhr.status < 500 ? "" : "lost", loginOf(xhr));
+  // These say that the same request may be answered later.
+  const LATER_STATUSES = [408, 425, 429];
+  function hear(xhr) {
+    const isAnswered = xhr.status < 400, isLost = xhr.status >= 500 || LATER_STATUSES.includes(xhr.status);
+    heard(loginOf(xhr) ? "ended" : isAnswered ? "" : isLost ? "lost" : REFUSED, loginOf(xhr));
+  }
   const isLive = (event) => event.detail.elt.hasAttribute("data-live");
   document.addEventListener("htmx:sendError", (event) => { if (isLive(event)) heard("lost"); });
   document.addEventListener("htmx:timeout", (event) => { if (isLive(event)) heard("lost"); });
@@ -249,7 +285,7 @@
   // After an answer that did not come, the page polls until one does.
   const isQuiet = () => hears() && !lost;
   function listen() {
-    if (document.hidden || !listener()) return deafen();
+    if (document.hidden || lost === REFUSED || !listener()) return deafen();
     if (stream || Date.now() < listenAgainAt) return;
     heardAt = Date.now();
     stream = new EventSource(listener().dataset.news);
@@ -315,17 +351,19 @@
     const whole = Math.ceil(seconds), minutes = Math.floor(whole / 60), rest = whole % 60;
     return [minutes && `${minutes} min`, rest && `${rest} s`].filter(Boolean).join(" ");
   }
+  // A text that is written anew would not be selected any more.
+  const write = (time, text) => { if (time.textContent !== text) time.textContent = text; };
   setInterval(() => {
     if (document.hidden) return;
     document.querySelectorAll("time[data-age]").forEach((time) => {
       const seconds = (Date.now() - Date.parse(time.dateTime)) / 1000;
       if (seconds < 0 || seconds >= 86400) return;
       const text = age(seconds);
-      time.textContent = text === "just now" ? text : time.dataset.age.replace("{}", text);
+      write(time, text === "just now" ? text : time.dataset.age.replace("{}", text));
     });
     document.querySelectorAll("time[data-left]").forEach((time) => {
       const seconds = (Date.parse(time.dateTime) - Date.now()) / 1000;
-      time.textContent = seconds > 0 ? time.dataset.left.replace("{}", left(seconds)) : "expired";
+      write(time, seconds > 0 ? time.dataset.left.replace("{}", left(seconds)) : "expired");
     });
   }, 10000);
 
