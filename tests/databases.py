@@ -155,6 +155,24 @@ def locked_elsewhere(*sessions: Session) -> Iterator[None]:
         other.close()
 
 
+@contextmanager
+def without_writes(kind: str = "read-only") -> Iterator[None]:
+    """The connection of this thread writes nothing: the database is read-only or, on SQLite, "full"."""
+    if connection.vendor != "sqlite":
+        begin, end = "SET default_transaction_read_only = on", "SET default_transaction_read_only = off"
+    elif kind == "full":
+        begin, end = "PRAGMA max_page_count = 1", "PRAGMA max_page_count = 1073741823"
+    else:
+        begin, end = "PRAGMA query_only = on", "PRAGMA query_only = off"
+    with connection.cursor() as cursor:
+        cursor.execute(begin)
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(end)
+
+
 def everything() -> dict[str, list[dict[str, Any]]]:
     """The rows of each model, as the database gives them: through the models it takes ten times as long."""
     rows = {}

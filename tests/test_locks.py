@@ -1,6 +1,7 @@
 """A lock that another process holds: who waits for it how long, and what they are told."""
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -13,8 +14,8 @@ from django.test import Client
 from django.utils import timezone
 
 from agentstate.durable.port import JournalUnavailable
-from sessions_app import actions, locks, tasks
-from sessions_app.access.errors import Locked
+from sessions_app import actions, locks, tasks, unavailable
+from sessions_app.access.errors import Locked, TakesNoWrites
 from sessions_app.actions import bulk
 from sessions_app.desk.pages import bulk as bulk_pages
 from sessions_app.desk.pages.approvals import shown_fingerprint
@@ -24,7 +25,7 @@ from sessions_app.runtime import leases, recovery, step_rows
 from sessions_app.runtime.connection import RunConnection
 from tests import builders, sample_agents
 from tests.builders import fresh
-from tests.databases import locked_elsewhere
+from tests.databases import locked_elsewhere, without_writes
 from tests.driving import desk as driving
 from tools.services import wait_for
 
@@ -476,3 +477,89 @@ def test_a_run_whose_transaction_postgresql_has_ended_stops_there_and_writes_not
         Session.objects.filter(pk=session.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
         assert desk.run(session).status == Status.IDLE
         assert Event.objects.filter(session=session, kind="lost").count() == 1
+
+
+# A database that takes no writes
+
+NO_WRITES = (
+    "The database takes no writes at present: it is read-only, its disk is full, or it is being stopped. Nothing has "
+    "changed; try again in 7 s."
+)
+
+
+def test_an_action_on_a_database_that_takes_no_writes_is_refused_with_what_was_typed(client: Client) -> None:
+    session = builders.done()
+    message = "Please look at the roof, too"
+    with without_writes():
+        answer = client.post(
+            f"/sessions/{session.pk}/message/", {"version": session.version, "text": message}
+        )
+    assert (answer.status_code, answer["Retry-After"]) == (503, "7")
+    assert NO_WRITES in answer.content.decode()
+    assert message in answer.content.decode()
+    assert not session.inbox.exists()
+
+
+def test_a_sign_in_to_a_database_that_takes_no_writes_is_refused_with_the_reason(client: Client) -> None:
+    user = builders.user("operator")
+    for password in ("correct horse", "wrong"):
+        with without_writes():
+            answer = Client().post("/login/", {"username": user.username, "password": password})
+        assert (answer.status_code, answer["Retry-After"]) == (503, "7")
+        assert NO_WRITES in answer.content.decode()
+    with without_writes():
+        answer = client.post("/logout/")
+    assert (answer.status_code, answer["Retry-After"]) == (503, "7")
+    assert client.get("/?queue=all").status_code == 200
+
+
+def test_pages_are_drawn_of_a_database_that_takes_no_writes(client: Client) -> None:
+    session = builders.lost()
+    with without_writes():
+        for address in ("/?queue=all", "/inbox/", "/workers/", "/bulk/", f"/sessions/{session.pk}/"):
+            assert client.get(address).status_code == 200, address
+
+
+@on_sqlite
+def test_a_full_database_takes_no_writes() -> None:
+    session = builders.done()
+
+    def note() -> None:
+        actions.note(actor=builders.SYSTEM, session_id=session.pk, text="He is patient. " * 100)
+
+    with without_writes("full"), pytest.raises(TakesNoWrites):
+        # Some of them fit into the last pages.
+        deque((note() for _ in range(100)), maxlen=0)
+
+
+def test_a_bulk_action_waits_for_a_database_that_takes_no_writes() -> None:
+    session = builders.paused()
+    started = actions.bulk_start(
+        actor=builders.actor("operator"),
+        kind="resume",
+        sessions=Session.objects.filter(pk=session.pk),
+        reason=REASON,
+    )
+    with without_writes():
+        assert not bulk.run_batch(started.pk)
+    assert bulk_pages.progress(started) == bulk_pages.Progress(done=0, pending=1)
+    bulk.run_batch(started.pk)
+    assert bulk_pages.progress(started) == bulk_pages.Progress(done=1)
+
+
+@pytest.mark.parametrize("command", [["agent", "pause", "ID", "--reason", REASON], ["update_search"]])
+def test_a_command_on_a_database_that_takes_no_writes_ends_with_a_sentence(command: list[str]) -> None:
+    session = builders.queued()
+    builders.asked().user("The windscreen is cracked.")
+    with without_writes(), pytest.raises(CommandError, match=r"^The database [^\n]*read-?only"):
+        call_command(*[str(session.pk) if word == "ID" else word for word in command])
+
+
+@pytest.mark.parametrize(
+    "state, says_so",
+    [("25006", True), ("53100", True), ("57P01", True), ("57014", False), ("40001", False), ("23505", False)],
+)
+def test_of_what_the_server_refuses_it_is_known_whether_it_takes_no_writes(state: str, says_so: bool) -> None:
+    error = OperationalError("no")
+    error.__cause__ = psycopg.errors.lookup(state)("no")
+    assert unavailable.takes_no_writes(error) is says_so

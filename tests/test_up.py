@@ -6,11 +6,14 @@ import re
 import signal
 import socket
 import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import httpx
 import pytest
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection
 
+from sessions_app.management.alone import ADVISORY_LOCK
 from sessions_app.management.commands import up
 from tools.processes import MANAGE, environment, run, running
 from tools.services import wait_for
@@ -61,8 +64,7 @@ def signed_in(address, name, password):
         yield client
 
 
-@pytest.mark.slow
-def test_several_that_are_started_at_once_prepare_the_installation_one_after_the_other(
+def test_several_that_are_started_at_once_collect_the_static_files_one_after_the_other(
     settings, tmp_path, monkeypatch
 ):
     settings.STATIC_ROOT = tmp_path / "static"
@@ -76,13 +78,14 @@ def test_several_that_are_started_at_once_prepare_the_installation_one_after_the
         called.append(name)
 
     monkeypatch.setattr(up, "call_command", prepare)
-    up.Command()._prepare()
-    assert called == ["migrate", "collectstatic"]
+    up.Command()._collect_static()
+    assert called == ["collectstatic"]
     later = os.open(settings.STATIC_ROOT, os.O_RDONLY)
     fcntl.flock(later, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(later)
 
 
+@pytest.mark.slow
 def test_the_first_start_prints_a_password_and_the_next_ones_do_not(env):
     with running(UP, env) as first:
         address = first.wait_for_output(ADDRESS)[1]
@@ -242,7 +245,7 @@ def test_the_database_is_its_owners_alone_while_it_runs(env, tmp_path):
         # A thread of the server opens a connection, and keeps it.
         httpx.get(address, cookies={"sessionid": "nobody's" * 4})
         modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("db.sqlite3*")}
-    assert modes == {f"db.sqlite3{end}": 0o600 for end in ("", "-wal", "-shm")}
+    assert modes == {f"db.sqlite3{end}": 0o600 for end in ("", "-wal", "-shm", "-lock")}
 
 
 @pytest.mark.slow
@@ -303,6 +306,47 @@ def test_with_redis_it_works_too(env, redis_url):
         up.send(signal.SIGTERM)
         assert up.wait(20) == 0
     assert "Traceback" not in up.output
+
+
+def others_wait(url):
+    """Whether another process would have to wait for `alone_with_database`."""
+    if not url.startswith("sqlite"):
+        other = connection.copy()
+        try:
+            with other.cursor() as cursor:
+                cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
+                return not cursor.fetchone()[0]
+        finally:
+            other.close()
+    with open(f"{url.removeprefix('sqlite:///')}-lock", "a") as file, suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    return True
+
+
+on_both = pytest.mark.parametrize("own_database", ["sqlite", "postgres"], indirect=True)
+
+
+@pytest.mark.slow
+@on_both
+def test_of_two_that_start_at_once_one_prepares_the_database_while_the_other_waits(
+    own_database, django_db_blocker, monkeypatch
+):
+    waited = []
+
+    def prepare(*arguments, **options):
+        waited.append(others_wait(own_database))
+        raise OperationalError("database or disk is full")
+
+    monkeypatch.setattr(up.Command, "_prepare", prepare)
+    # What it sets for its whole process.
+    monkeypatch.setattr(up.signal, "signal", lambda *arguments: None)
+    monkeypatch.setattr(up, "_accept_plain_http", lambda: None)
+    with django_db_blocker.unblock():
+        with pytest.raises(CommandError, match=r"^The database cannot be used: database or disk is full\.$"):
+            call_command("up", port="0", no_demo=True)
+        assert waited == [True]
+        wait_for(lambda: not others_wait(own_database), "the lock to be released")
 
 
 @pytest.mark.slow

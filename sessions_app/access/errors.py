@@ -2,6 +2,8 @@
 
 from uuid import UUID
 
+from sessions_app.locks import retry_seconds
+
 
 class ActionError(Exception):
     """An action that was refused. Nothing has changed. ``argument`` names the argument of a call that is wrong."""
@@ -68,3 +70,13 @@ class Locked(ActionError):
     """Another process has locked the session, or on SQLite the database, and does not finish. To be tried again."""
 
     status = 503
+
+
+class TakesNoWrites(Locked):
+    """The database is read-only or full, or is being stopped. To be tried again."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The database takes no writes at present: it is read-only, its disk is full, or it is being stopped. "
+            f"Nothing has changed; try again in {retry_seconds()} s."
+        )

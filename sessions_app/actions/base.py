@@ -13,7 +13,7 @@ from functools import wraps
 from typing import Any, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
-from django.db import OperationalError, connection
+from django.db import Error, connection
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -24,7 +24,7 @@ from agentstate.durable.records import Progress
 from sessions_app import locks
 from sessions_app.access import typed
 from sessions_app.access.action import Action
-from sessions_app.access.errors import Forbidden, Invalid, Locked, Moved, NotFound, Refused
+from sessions_app.access.errors import Forbidden, Invalid, Locked, Moved, NotFound, Refused, TakesNoWrites
 from sessions_app.access.roles import Actor, check_actor
 from sessions_app.models import (
     Branch,
@@ -38,6 +38,7 @@ from sessions_app.models import (
 )
 from sessions_app.models.compiled import compiled
 from sessions_app.models.later import update_later
+from sessions_app.unavailable import takes_no_writes
 from sessions_app.wake import wake
 
 P = ParamSpec("P")
@@ -64,7 +65,8 @@ BY_FIELDS: dict[Action, Callable[..., Session]] = {}
 def in_one_transaction(function: Callable[P, T]) -> Callable[P, T]:
     """Run the function of an action in one transaction, which waits for locks only as long as a person may.
 
-    :raises Locked: if the wait timed out; on SQLite also before the function is called.
+    :raises Locked: if the wait timed out, or the database takes no writes; on SQLite also before the function is
+        called.
     """
 
     @wraps(function)
@@ -72,7 +74,9 @@ def in_one_transaction(function: Callable[P, T]) -> Callable[P, T]:
         try:
             with locks.transaction_that_waits(locks.wait_seconds(), durable=True):
                 return function(*args, **kwargs)
-        except OperationalError as error:
+        except Error as error:
+            if takes_no_writes(error):
+                raise TakesNoWrites from error
             if not locks.is_timeout(error):
                 raise
             raise Locked(_why_locked(kwargs.get("session_id"))) from error

@@ -1,4 +1,5 @@
-"""What the web server answers if it has waited for the database for too long: 503, and when to try again.
+"""What the web server answers if it has waited for the database for too long, or the database takes no writes: 503, and
+when to try again.
 
 No write of a request waits longer for a lock than a person's action does. Actions answer by themselves, with what was
 typed (`Locked`). This middleware answers for all other writes, such as a sign-in, and where no connection to the
@@ -12,8 +13,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from sessions_app import locks, pooling
-from sessions_app.access.errors import Locked
+from sessions_app.access.errors import Locked, TakesNoWrites
 from sessions_app.desk.context import render_page
+from sessions_app.unavailable import takes_no_writes
 
 
 class LockedDatabaseMiddleware:
@@ -37,6 +39,10 @@ class LockedDatabaseMiddleware:
             return render(
                 request, "400.html", {"title": "The database is busy", "text": text}, status=Locked.status
             )
+        if takes_no_writes(exception):
+            # It may be about to stop, so this page asks it for nothing, either.
+            values = {"title": "Nothing was changed", "text": str(TakesNoWrites())}
+            return render(request, "400.html", values, status=TakesNoWrites.status)
         if not locks.is_timeout(exception):
             return None
         text = (

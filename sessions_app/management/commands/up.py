@@ -1,27 +1,26 @@
 """The whole of AgentState in one process: web server, worker and sweep, on a database that it prepares itself.
 
 It may be killed at any moment and started again: sessions continue from what is committed. Several may run on
-one database. For more than one machine, run a WSGI server and Celery instead, with DATABASE_URL and REDIS_URL.
+one database, which they prepare one after the other. For more than one machine, run a WSGI server and Celery instead,
+with DATABASE_URL and REDIS_URL.
 """
 
-import fcntl
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any, NoReturn
 
 from django.conf import settings
 from django.core.management import BaseCommand, CommandError, CommandParser, call_command
-from django.db import connection
+from django.db import Error, connection
 from django.utils import timezone
 
 from agentstate.hosts import with_port
 from agentstate.installation import MANAGE
 from sessions_app.access.demo_users import close_demo_users, open_demo_users, why_refused
 from sessions_app.access.roles import ROLES
+from sessions_app.management.alone import alone_with_database, alone_with_folder
+from sessions_app.management.unusable import why_unusable
 
 
 class Command(BaseCommand):
@@ -40,10 +39,8 @@ class Command(BaseCommand):
 
     def handle(self, *, host: str, port: str, no_demo: bool, **options: Any) -> None:
         # Celery and the agents take a while to import; other commands need not wait for them.
-        from agentstate.demo import seed
         from sessions_app import tasks
         from sessions_app.runtime import local
-        from sessions_app.runtime.agents import publish_agents
 
         password = "" if no_demo else os.environ.get("AGENTSTATE_DEMO_PASSWORD", "")
         refused = why_refused(password) if password else ""
@@ -60,19 +57,11 @@ class Command(BaseCommand):
 
         with listening:
             _accept_plain_http()
-            self._prepare()
-            why = _why_no_demo_users(listening.getsockname()[0])
-            if why:
-                self._close_demo_users(why)
-                if not no_demo:
-                    self._say(f"No demo users: {why}. Create an account with: {MANAGE} createsuperuser")
-            elif not no_demo:
-                self._open_demo_users(password)
-            for problem in publish_agents(beat_at=timezone.now()):
-                self.stderr.write(problem)
-            if not no_demo and seed.is_wanted():
-                self._say("Preparing the sessions of the demo...")
-                seed.seed()
+            try:
+                with alone_with_database():
+                    self._prepare(listening.getsockname()[0], password, no_demo=no_demo)
+            except Error as error:
+                raise CommandError(why_unusable(error)) from error
             from agentstate.wsgi import application
 
             with local.stop_signals() as signals, local.worker() as worker, local.sweeping(tasks.sweep):
@@ -83,10 +72,29 @@ class Command(BaseCommand):
             self._say("Stopped in the middle of a step; the next start continues from what is committed.")
             os._exit(0)
 
-    def _prepare(self) -> None:
+    def _prepare(self, host: str, password: str, *, no_demo: bool) -> None:
+        from agentstate.demo import seed
+        from sessions_app.runtime.agents import publish_agents
+
         self._say("Preparing the database...")
-        with _one_at_a_time(settings.STATIC_ROOT):
-            call_command("migrate", verbosity=0, interactive=False)
+        call_command("migrate", verbosity=0, interactive=False)
+        self._collect_static()
+        why = _why_no_demo_users(host)
+        if why:
+            self._close_demo_users(why)
+            if not no_demo:
+                self._say(f"No demo users: {why}. Create an account with: {MANAGE} createsuperuser")
+        elif not no_demo:
+            self._open_demo_users(password)
+        for problem in publish_agents(beat_at=timezone.now()):
+            self.stderr.write(problem)
+        if not no_demo and seed.is_wanted():
+            self._say("Preparing the sessions of the demo...")
+            seed.seed()
+
+    def _collect_static(self) -> None:
+        # Processes on other databases may share the folder.
+        with alone_with_folder(settings.STATIC_ROOT):
             call_command("collectstatic", verbosity=0, interactive=False)
 
     def _open_demo_users(self, password: str) -> None:
@@ -117,18 +125,6 @@ class Command(BaseCommand):
     def _say(self, line: str) -> None:
         self.stdout.write(line)
         self.stdout.flush()
-
-
-@contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait until no other process prepares this installation: they would take the files from under each other."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _leave(signum: int, frame: object) -> NoReturn:
