@@ -5,11 +5,14 @@ are not stored, messages that can be sent again soon expire, and a worker that l
 Without REDIS_URL the broker exists in one process only, and only `manage.py up` may run a worker on it.
 """
 
+import logging
 import os
 from functools import cached_property
 from typing import Any
 
 from celery import Celery, concurrency, signals
+from click import get_current_context
+from click.core import ParameterSource
 from kombu import Exchange, Queue
 from kombu.transport.redis import Transport
 
@@ -85,7 +88,6 @@ app.conf.update(
     accept_content=["json"],
     worker_prefetch_multiplier=1,
     worker_cancel_long_running_tasks_on_connection_loss=False,
-    worker_hijack_root_logger=False,
     worker_redirect_stdouts=False,
     enable_utc=True,
     timezone="UTC",
@@ -104,6 +106,18 @@ Transport.Channel = Channel
 Transport.connection_errors = CONNECTION_ERRORS
 # That of `celery worker -P threads`, for which there is no setting.
 concurrency.ALIASES["threads"] = "agentstate.worker_pool:ThreadPool"  # type: ignore[attr-defined]
+
+
+@signals.setup_logging.connect
+def _leave_logging_to_the_settings(loglevel: int, **kwargs: Any) -> None:
+    """That this is connected keeps Celery from setting a level and a format: those of LOGGING hold for all processes.
+
+    Celery would take WARNING where the command line says nothing. What it does say (`-l`) counts for this process.
+    """
+    context = get_current_context(silent=True)
+    source = context and context.get_parameter_source("loglevel")
+    if source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT):
+        logging.getLogger().setLevel(loglevel)
 
 
 @signals.celeryd_init.connect

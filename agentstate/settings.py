@@ -277,6 +277,8 @@ LOGGING = {
         # They log two lines for each wake-up.
         "celery.worker.strategy": {"level": max(LOG_LEVEL, logging.WARNING)},
         "celery.app.trace": {"level": max(LOG_LEVEL, logging.WARNING)},
+        # One for each sweep.
+        "celery.beat": {"level": max(LOG_LEVEL, logging.WARNING)},
         # And this one three for each use of a connection.
         "psycopg.pool": {"level": max(LOG_LEVEL, logging.WARNING)},
     },

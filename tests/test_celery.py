@@ -1,5 +1,6 @@
 """Plain Celery runs the sessions in production: workers and one beat, with Redis between them."""
 
+import logging
 import os
 import signal
 from contextlib import contextmanager
@@ -7,11 +8,14 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import click
 import pytest
 import redis
 from celery import current_app
+from celery.utils.log import get_task_logger
 from kombu.pidbox import Mailbox
 
+from agentstate.celery import app
 from sessions_app import actions, wake
 from sessions_app.models import ModelCall, Phase, RegisteredAgent, Session, Status
 from tests.chaos import PERSON, Workers, celery, chaos_environment, start
@@ -78,6 +82,28 @@ def test_a_worker_is_woken_by_a_message_and_publishes_its_agents_first(env):
         os.kill(worker.pid, signal.SIGTERM)  # not its child, which may still be ending the task
         assert worker.wait() == 0
     assert "Traceback" not in worker.output
+
+
+@pytest.mark.parametrize("arguments, level", [([], logging.INFO), (["-l", "ERROR"], logging.ERROR)])
+def test_the_log_of_a_celery_process_is_that_of_the_settings_unless_its_command_line_says_a_level(
+    arguments, level, monkeypatch
+):
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "level", logging.INFO)
+    monkeypatch.setattr(app.log, "already_setup", False)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    handlers = list(root.handlers)
+
+    @click.command()
+    @click.option("-l", "--loglevel", default="WARNING")
+    def worker(loglevel):
+        assert app.log.setup_logging_subsystem(loglevel)
+
+    worker.main(arguments, standalone_mode=False)
+    assert (root.level, root.handlers) == (level, handlers)
+    # Those of tools have no format of their own.
+    own = get_task_logger("tools").parent.handlers
+    assert all(isinstance(handler, logging.NullHandler) for handler in own)
 
 
 @pytest.mark.slow
