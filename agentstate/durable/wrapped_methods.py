@@ -9,10 +9,13 @@ The code around is given the object, its method, and the keyword arguments. It i
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+# The threads of a worker run agents with the same tools: two of them would put the code around twice.
+_changes = threading.Lock()
 Around = Callable[[Any, Callable[..., Any], dict[str, Any]], Any]
 
 
@@ -22,16 +25,20 @@ def put_around(of: object, name: str, around: Around) -> None:
     :param around: A coroutine function for a method that is awaited.
     """
     own: dict[str, Any] = getattr(of, "__dict__", {})
-    if name in own:
-        own[name] = _around_own(of, own[name], around)
+    if name not in own and _is_wrapper(getattr(type(of), name, None)):
         return
-    kind = next((kind for kind in type(of).__mro__ if name in vars(kind)), None)
-    if kind is None:
-        return
-    method = vars(kind)[name]
+    with _changes:
+        if name in own:
+            own[name] = _around_own(of, own[name], around)
+            return
+        kind = next((kind for kind in type(of).__mro__ if name in vars(kind)), None)
+        if kind is not None and not _is_wrapper(vars(kind)[name]):
+            setattr(kind, name, _wrapper(vars(kind)[name], around))
+
+
+def _is_wrapper(method: Any) -> bool:
     # A decorator of the user's copies the attributes of what it is put on: the wrapper is known by itself.
-    if getattr(method, "agentstate_wrapper", None) is not method:
-        setattr(kind, name, _wrapper(method, around))
+    return method is not None and getattr(method, "agentstate_wrapper", None) is method
 
 
 def _wrapper(method: Any, around: Around) -> Callable[..., Any]:
