@@ -1,9 +1,10 @@
 """The words that are searched: what is indexed of messages and calls, and a query as both databases take it.
 
 Every word of a query must occur in the same message or call. The parts of a word with punctuation (``CLM-1042``) and of
-a quoted phrase must follow each other, and the last word may be the beginning of one. Case, accents and punctuation do
-not matter. Any text is a valid query. The first 100,000 characters of each message and call are searched. PostgreSQL
-keeps 256 places of a word in a text: a phrase behind these is not found.
+a quoted phrase must follow each other, and the last word may be the beginning of one. Any part of a text without spaces
+(`agentstate.domain.words`) is found. Case, accents and punctuation do not matter. Any text is a valid query. The first
+100,000 characters of each message and call are searched. PostgreSQL keeps 256 places of a word in a text, and a
+megabyte of its words and their places: what is behind these is not found.
 
 The words are stored in tables of their own, which `sessions_app.finding.search_index` fills a few seconds later: those
 of the masked text, and where that hides something, those of the whole text too. ``whole`` says that a person may find
@@ -22,7 +23,15 @@ from django.db import connection
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
-from agentstate.domain.words import words_of
+from agentstate.domain.words import (
+    UNSPACED,
+    ends_run,
+    is_character,
+    is_unspaced,
+    normalized,
+    runs_of,
+    words_of,
+)
 from agentstate.names import TYPE_TAG
 from sessions_app.access.masking import Mask
 from sessions_app.finding.newest import Wider, near_or_all
@@ -42,6 +51,8 @@ RECENT_TIMES = 80
 MARKS = 16_384
 # Two letters are the beginning of very many words.
 SHORTEST_BEGINNING = 3
+# A letter or digit of a script with spaces.
+_LETTER = rf"[^\W_{UNSPACED}]"
 _PARTS = re.compile(r'"([^"]*)"?|([^\s"]+)')
 # The fields of a call that are indexed besides its tool, and what stands between them, which holds no word.
 CALL_FIELDS, BETWEEN = ("sent", "arguments", "error", "result"), " · "
@@ -58,16 +69,22 @@ def marks_of(words: Sequence[str]) -> set[int]:
 
 
 def plain(value: Any) -> str:
-    """JSON as text to be searched and read: ``claim: CLM-1042, amount: 120``."""
-    if isinstance(value, dict):
-        if TYPE_TAG in value:
-            return plain(value.get("value"))
-        return ", ".join(f"{key}: {plain(item)}" for key, item in value.items())
-    if isinstance(value, list):
-        return ", ".join(plain(item) for item in value)
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """JSON as text to be searched and read: ``claim: CLM-1042, amount: 120``. However deeply it is nested."""
+    pieces = list[str]()
+    rest = [("", value)]
+    while rest:
+        before, item = rest.pop()
+        pieces.append(before)
+        if isinstance(item, dict) and TYPE_TAG in item:
+            rest.append(("", item.get("value")))
+        elif isinstance(item, dict):
+            named = ((f"{key}: ", each) for key, each in item.items())
+            rest += reversed([(", " * bool(place) + name, each) for place, (name, each) in enumerate(named)])
+        elif isinstance(item, list):
+            rest += reversed([(", " * bool(place), each) for place, each in enumerate(item)])
+        elif item is not None:
+            pieces.append(str(item).lower() if isinstance(item, bool) else str(item))
+    return "".join(pieces)
 
 
 def call_text(call: ToolCall, mask: Mask) -> str:
@@ -78,10 +95,14 @@ def call_text(call: ToolCall, mask: Mask) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Words that follow each other. ``beginning``: the last of them is only the beginning of a word."""
+    """Words that follow each other.
+
+    beginning: the last of them is only the beginning of a word. ``text``: as it was typed.
+    """
 
     words: list[str]
     beginning: bool
+    text: str
 
     @property
     def fts5(self) -> str:
@@ -97,8 +118,23 @@ class Phrase:
 
     @property
     def pattern(self) -> str:
-        end = r"[^\W_]*" if self.beginning else r"(?![^\W_])"
-        return r"(?<![^\W_])" + r"[\W_]+".join(map(re.escape, self.words)) + end
+        """Finds it in a text, both as it was typed and as words are compared."""
+        notations = dict.fromkeys([self.text.casefold(), normalized(self.text)])
+        return "|".join(filter(None, map(self._pattern, notations)))
+
+    def _pattern(self, text: str) -> str:
+        parts = [part for run in runs_of(text) for part in run]
+        if not parts:
+            return ""
+        pattern = "" if is_unspaced(parts[0]) else f"(?<!{_LETTER})"
+        pattern += re.escape(parts[0])
+        for before, part in pairwise(parts):
+            # Between the two kinds of scripts there is a border of words, whether or not anything stands there.
+            pattern += r"[\W_]*" if is_unspaced(before) != is_unspaced(part) else r"[\W_]+"
+            pattern += re.escape(part)
+        if is_unspaced(parts[-1]):
+            return pattern
+        return pattern + (f"{_LETTER}*" if self.beginning else f"(?!{_LETTER})")
 
 
 def parts_of(text: str) -> list[tuple[str, bool]]:
@@ -108,13 +144,24 @@ def parts_of(text: str) -> list[tuple[str, bool]]:
 
 def phrases_of(text: str) -> list[Phrase]:
     """None for a text without any word."""
-    parts = [(words_of(part), quoted) for part, quoted in parts_of(text)]
-    parts = [(words, quoted) for words, quoted in parts if words][:MOST_WORDS]
+    parts = [(_sought(part), part, quoted) for part, quoted in parts_of(text)]
+    parts = [part for part in parts if part[0]][:MOST_WORDS]
     last = len(parts) - 1
     return [
-        Phrase(words, not quoted and place == last and len(words[-1]) >= SHORTEST_BEGINNING)
-        for place, (words, quoted) in enumerate(parts)
+        Phrase(
+            words,
+            is_character(words[-1])
+            or (not quoted and place == last and len(words[-1]) >= SHORTEST_BEGINNING),
+            part,
+        )
+        for place, (words, part, quoted) in enumerate(parts)
     ]
+
+
+def _sought(text: str) -> list[str]:
+    """The words of a part of a query. What it ends with may go on in a text."""
+    words = words_of(text)
+    return words[:-1] if len(words) > 1 and ends_run(words[-2], words[-1]) else words
 
 
 @dataclass(frozen=True, slots=True)

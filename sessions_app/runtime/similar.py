@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from agentstate.domain.words import words_of
+from agentstate.domain.words import is_unspaced, words_of
 from agentstate.durable.embedding import embedder_of, nearest_by_meaning
 from agentstate.durable.registry import AgentNotRegistered, registry
 from sessions_app.access.masking import Mask
@@ -66,7 +66,7 @@ def _text(session: Session) -> str:
 
 
 def _words(text: str) -> list[str]:
-    words = {word for word in words_of(text) if len(word) >= SHORTEST_WORD}
+    words = {word for word in words_of(text) if len(word) >= (2 if is_unspaced(word) else SHORTEST_WORD)}
     return sorted(words, key=lambda word: (-len(word), word))[:MOST_WORDS]
 
 

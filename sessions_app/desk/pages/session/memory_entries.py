@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agentstate.domain.words import words_of
+from agentstate.domain.words import has_word, query_words, words_of
 from agentstate.durable.long_term import MOST_ENTRIES
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.history.memory_entries import discarded_among, entries_about
@@ -39,7 +39,7 @@ def read_page(
     rows = entries_about(context.session_row).select_related("call__branch")
     if before is not None:
         rows = rows.filter(pk__lt=before)
-    wanted = words_of(sought)
+    wanted = query_words(sought)
     found = list(rows[: MOST_ENTRIES if wanted else PAGE + 1])
     if wanted:
         found = [row for row in found if _has(context, row, wanted, whole)]
@@ -51,4 +51,5 @@ def read_page(
 
 def _has(context: SessionContext, row: MemoryEntry, wanted: list[str], whole: bool) -> bool:
     text = row.text if whole else str(context.mask.named("text", row.text))
-    return set(wanted) <= set(words_of(text))
+    vocabulary = set(words_of(text))
+    return all(has_word(vocabulary, word) for word in wanted)
