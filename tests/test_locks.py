@@ -19,7 +19,7 @@ from sessions_app.access.errors import Locked, TakesNoWrites
 from sessions_app.actions import bulk
 from sessions_app.desk.pages import bulk as bulk_pages
 from sessions_app.desk.pages.approvals import shown_fingerprint
-from sessions_app.finding import search_index
+from sessions_app.finding import search_tables
 from sessions_app.models import Approval, Checkpoint, Event, Message, RegisteredAgent, Session, Status
 from sessions_app.runtime import leases, recovery, step_rows
 from sessions_app.runtime.connection import RunConnection
@@ -437,7 +437,7 @@ def test_postgresql_ends_a_transaction_also_after_many_rows_were_inserted() -> N
     session = builders.paused()
     body = {"role": "user", "content": [{"text": "hi"}]}
     rows = [step_rows.NewMessageRow(1000 + n, body, timezone.now()) for n in range(250)]
-    run, index = RunConnection(), search_index._Postgres()
+    run, index = RunConnection(), search_tables.Postgres()
 
     def insert_messages() -> None:
         with run.transaction():

@@ -12,7 +12,7 @@ from haystack.components.agents import Agent
 from haystack.dataclasses import ChatMessage, ToolCall
 
 from agentstate import DurableAgent, agent
-from agentstate.domain.words import nearest_by_words, words_of
+from agentstate.domain.words import MOST_CHARACTERS, nearest_by_words, words_of
 from agentstate.durable.agent import make_durable
 from agentstate.durable.embedding import Embedder, embedder_of, nearest_by_meaning, stored_vector
 from agentstate.durable.long_term import LongTermMemory, current, entry_key, using
@@ -74,6 +74,22 @@ def test_words_are_lower_case_letters_and_digits_without_accents() -> None:
     assert words_of("Über CLM-1042, naïve_text") == ["uber", "clm", "1042", "naive", "text"]
 
 
+def test_of_scripts_without_spaces_each_two_characters_are_a_word_and_so_is_the_last_one() -> None:
+    assert words_of("她想要邮件,好") == ["她想", "想要", "要邮", "邮件", "件", "好"]
+    assert words_of("订单CLM42号") == ["订单", "单", "clm42", "号"]
+
+
+@pytest.mark.parametrize("query", ["邮件", "她喜欢邮件吗", "要", "件"])
+def test_texts_without_spaces_are_found_by_a_part_of_them(query: str) -> None:
+    assert nearest_by_words(
+        query, ["她想要邮件,不要电话。".replace("不要电话", "谢谢"), "她的车是蓝色的。"], 5
+    ) == [0]
+
+
+def test_the_words_are_those_of_the_first_characters_also_where_these_stand_for_many_others() -> None:
+    assert sum(map(len, words_of("\ufdfa" * MOST_CHARACTERS))) <= MOST_CHARACTERS
+
+
 @pytest.mark.parametrize(
     "query, best",
     [
@@ -121,6 +137,30 @@ def test_a_call_that_was_killed_after_it_stored_stores_nothing_twice(
     assert again.run("hi").text == "Noted."
     assert len((tmp_path / "anna.jsonl").read_text().splitlines()) == 1
     assert results(again) == ["Remembered."]
+
+
+@pytest.mark.parametrize("left", ["key", "nothing but what is needed"])
+def test_an_entry_that_is_erased_before_its_call_runs_again_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    path = tmp_path / "anna.jsonl"
+    real = MemoryFile.remember
+
+    def dies(self: MemoryFile, text: str, *, call: str) -> None:
+        real(self, text, call=call)
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFile, "remember", dies)
+        with pytest.raises(Died):
+            DurableAgent(learner(), tmp_path / "first.jsonl", memory=MemoryFile(path)).run("hi")
+    entry = json.loads(path.read_text())
+    del entry["text"]
+    path.write_text(json.dumps({"key": entry["key"]} if left == "key" else entry) + "\n")
+    again = DurableAgent(learner(), tmp_path / "first.jsonl", memory=MemoryFile(path))
+    assert again.run("hi").text == "Noted."
+    assert TEXTS[0] not in path.read_text()
+    assert MemoryFile(path).recall(TEXTS[0], limit=5) == []
 
 
 @pytest.mark.parametrize("begun", [b'{"key": "half', b'{"text": "K\xc3'])

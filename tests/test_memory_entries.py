@@ -204,6 +204,32 @@ def test_an_erased_entry_is_in_no_table_and_the_audit_trail_does_not_say_what_it
 
 
 @pytest.mark.slow
+def test_an_entry_that_is_erased_before_its_call_runs_again_does_not_come_back(
+    desk: driving.Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = OrmMemory.remember
+
+    def dies(self: OrmMemory, text: str, *, call: str) -> None:
+        real(self, text, call=call)
+        raise Died
+
+    desk.agent(learner)
+    session = desk.start(customer="Ada")
+    with monkeypatch.context() as patch:
+        patch.setattr(OrmMemory, "remember", dies)
+        with pytest.raises(Died):
+            desk.drive(session)
+    entry = MemoryEntry.objects.get()
+    actions.erase_entry(
+        actor=builders.SYSTEM, session_id=session.pk, entry_id=entry.pk, reason="She asked us to"
+    )
+    Session.objects.update(lease_expires_at="2020-01-01T00:00:00Z")
+    desk.run(session)
+    assert [(call.status, call.attempt) for call in desk.calls(session)] == [("done", 2)]
+    assert not MemoryEntry.objects.exists()
+
+
+@pytest.mark.slow
 def test_deleting_a_session_deletes_what_was_learned_from_it(desk: driving.Desk) -> None:
     session = learned(desk)
     Session.objects.filter(pk=session.pk).update(branch=None)

@@ -38,9 +38,9 @@ from sessions_app.finding import (
     inbox_rows,
     newest,
     search,
-    search_index,
     search_masking,
     search_sessions,
+    search_tables,
     search_words,
     shown_names,
 )
@@ -147,7 +147,7 @@ def large_database(new_database: NewDatabases, django_db_blocker: Any) -> str:
                 # The words of messages, faster than the sweep adds them.
                 cursor.execute("SELECT id, text FROM sessions_app_message WHERE role <> 'tool'")
                 docs = [(key, words_of(text)) for key, text in cursor.fetchall()]
-            index = search_index._Postgres()
+            index = search_tables.Postgres()
             index.add(Message, 0, 0, index.prepared(docs), index.prepared([]))
             mask = Mask.configured()
             texts = [(call.pk, words_of(call_text(call, mask))) for call in ToolCall.objects.iterator()]
@@ -672,7 +672,7 @@ def test_the_search_looks_for_calls_that_have_ended_among_the_open_ones_only(
 ) -> None:
     with django_db_blocker.unblock():
         with captured() as queries:
-            search_index._Postgres().ended_calls()
+            search_tables.Postgres().ended_calls()
         assert wasteful(queries) == []
 
 
@@ -689,7 +689,7 @@ def test_the_search_looks_at_no_other_calls_where_many_are_open(
             )
             cursor.execute(f"ANALYZE {search_words.CALLS}, {calls}")
         with captured() as queries:
-            assert search_index._Postgres().ended_calls() == []
+            assert search_tables.Postgres().ended_calls() == []
         assert wasteful(queries) == []
 
 

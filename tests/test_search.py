@@ -29,6 +29,7 @@ from sessions_app.finding import (
     search_index,
     search_masking,
     search_sessions,
+    search_tables,
     search_words,
     shown_names,
 )
@@ -67,7 +68,7 @@ def rolled_back():
 
 
 def small_batches(monkeypatch, size):
-    for index in (search_index._Sqlite, search_index._Postgres):
+    for index in (search_tables.Sqlite, search_tables.Postgres):
         monkeypatch.setattr(index, "batch", size)
 
 
@@ -668,7 +669,7 @@ def test_what_is_less_than_a_batch_takes_one_look(monkeypatch):
 
 
 def _of_this_database():
-    return search_index._Sqlite() if connection.vendor == "sqlite" else search_index._Postgres()
+    return search_tables.Sqlite() if connection.vendor == "sqlite" else search_tables.Postgres()
 
 
 def _still_open():
@@ -682,7 +683,7 @@ def _still_open():
 
 
 def test_ended_calls_are_indexed_again_in_batches_and_none_is_left(index, monkeypatch):
-    for each in (search_index._Sqlite, search_index._Postgres):
+    for each in (search_tables.Sqlite, search_tables.Postgres):
         monkeypatch.setattr(each, "closed", 2)
     sessions = {builders.waiting_for_approval() for _ in range(5)}
     index()
@@ -809,7 +810,7 @@ if connection.vendor == "postgresql":
     def test_rows_are_added_in_the_order_of_their_keys_whether_or_not_they_have_ended():
         """Two processes may add the same ones: neither waits for a row of the other while that waits for its own."""
         search_index.rebuild()  # the rows stand in their table in the order in which they are added
-        index = search_index._Postgres()
+        index = search_tables.Postgres()
         ended, still_open = ([(key, ["roof"]) for key in keys] for keys in ([4, -4, 2], [3, 1]))
         index.add(ToolCall, 0, 0, index.prepared(ended), index.prepared(still_open))
         with connection.cursor() as cursor:

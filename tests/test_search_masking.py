@@ -12,6 +12,7 @@ from sessions_app.finding import (
     search_index,
     search_masking,
     search_sessions,
+    search_tables,
     shown_names,
 )
 from sessions_app.finding.filters import SessionFilter
@@ -208,7 +209,7 @@ def test_nothing_is_added_with_a_masking_that_is_no_longer_that_of_the_index(mon
         history.finish(history.calls[-1], {"receipt": "to Ada"})
     search_masking.store()
     before = indexed()
-    index = search_index._Sqlite() if connection.vendor == "sqlite" else search_index._Postgres()
+    index = search_tables.Sqlite() if connection.vendor == "sqlite" else search_tables.Postgres()
 
     def changed():
         with connection.cursor() as cursor:
@@ -344,7 +345,7 @@ def test_filters_ask_the_database_as_often_whatever_is_hidden(
 
 
 def test_there_may_be_more_names_where_as_many_were_added_as_are_at_once():
-    late = search_index.LATE
+    late = search_tables.LATE
     for title in ("Ada", "Bob", "Cleo"):
         builders.History(title=title)
     assert shown_names.add(2, late) is True

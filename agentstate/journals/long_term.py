@@ -2,8 +2,9 @@
 
     DurableAgent(agent, "session.jsonl", memory=MemoryFile("anna.jsonl"))
 
-An entry is erased by deleting its line. Lines without a text say which calls a session has discarded: what these
-remembered is not recalled.
+An entry is erased by leaving only the key in its line, `{"key": "..."}`: by that its call knows it if it runs again, as
+after a kill. If it does not, the whole line may be deleted. Other lines without a text say which calls a session has
+discarded: what these remembered is not recalled.
 """
 
 import json
@@ -46,7 +47,7 @@ class MemoryFile:
     def remember(self, text: str, *, call: str) -> None:
         key = entry_key(call, text)
         with self._lock:
-            if any(entry["key"] == key for entry in self._entries()):
+            if any(record.get("key") == key for record in self._records()):
                 return
             learned_at = datetime.now(UTC).isoformat()
             entry = {"key": key, "call": call, "learned_at": learned_at, "text": text}
@@ -133,9 +134,9 @@ def _what_is_wrong(record: Any) -> str:
     """Why the line is none that a memory has written; "" if it is one."""
     if not isinstance(record, dict):
         return "it is not an object of JSON"
-    if "text" not in record and "discarded" not in record:
+    if not {"text", "discarded", "key"} & record.keys():
         return "it has neither a 'text' nor 'discarded'"
-    names = ("key", "call", "learned_at", "text") if "text" in record else ()
+    names = ("key", "call", "learned_at", "text") if "text" in record else ("key",) if "key" in record else ()
     for name in (*names, *(("session",) if "discarded" in record else ())):
         if not isinstance(record.get(name), str):
             return f"its {name!r} is {'not a text' if name in record else 'missing'}"

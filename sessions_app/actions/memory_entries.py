@@ -1,7 +1,7 @@
 """Editing and erasing what agents remember: an action on the session from which the entry was learned.
 
 The event names the entry by its number only, never its text: what was erased is in no row of this desk, except in the
-history of the session, which shows the call that remembered it.
+history of the session, which shows the call that remembered it. A hash is kept of it, by which that call knows it.
 """
 
 from uuid import UUID
@@ -22,7 +22,7 @@ from sessions_app.actions.base import (
     required_reason,
     required_text,
 )
-from sessions_app.models import MemoryEntry, Session
+from sessions_app.models import ErasedEntry, MemoryEntry, Session
 
 
 @in_one_transaction
@@ -60,10 +60,12 @@ def erase_entry(
     reason: str,
     expected_version: int | None = None,
 ) -> Session:
-    """Delete the entry with its vector."""
+    """Delete the entry with its vector. A call that runs again does not store it again."""
     require(actor, ERASE_ENTRY)
     session, reason = _begin(ERASE_ENTRY, session_id, reason, expected_version)
-    _entry(session, entry_id).delete()
+    entry = _entry(session, entry_id)
+    entry.delete()
+    ErasedEntry.objects.create(key=entry.key, session=session)
     return commit(session, ERASE_ENTRY.event, actor, reason, {"entry": entry_id})
 
 

@@ -35,8 +35,8 @@ def newest_sessions(text: str, *, whole: bool) -> tuple[list[UUID], bool]:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         rows = cursor.fetchall()
-    keys = [row[0] if isinstance(row[0], UUID) else UUID(row[0]) for row in rows]
-    return keys, any(number >= NEWEST for _, number in rows)
+    keys = [key if isinstance(key, UUID) else UUID(key) for key, _ in rows if key is not None]
+    return keys, sum(number for _, number in rows) >= NEWEST
 
 
 def sessions_among(text: str, after: Mapping[UUID, int], *, whole: bool) -> set[UUID]:
@@ -92,22 +92,24 @@ def _matches(words: Words, tables: list[str]) -> Sql:
 
 
 def _sessions(words: Words, limit: int) -> tuple[str, tuple[Any, ...]]:
-    """Selects the key of each session whose history matches, and how many messages and calls did."""
-    matching = (
-        Message.objects.filter(pk__in=words.keys([MESSAGES], limit)),
-        ToolCall.objects.filter(pk__in=words.keys(call_tables(), limit)),
-    )
-    matches = [rows.order_by().values("branch_id", "position").query for rows in matching]
-    (messages, first), (calls, second) = (query.sql_with_params() for query in matches)
+    """Selects the key of each session whose history matches; and, in a row without a key, how many messages and calls
+    the index has found, those of rows that are deleted in this moment among them.
+    """
+    of_messages, of_calls = words.keys([MESSAGES], limit), words.keys(call_tables(), limit)
+    messages, calls = Message._meta.db_table, ToolCall._meta.db_table
     branches, sessions = Branch._meta.db_table, Session._meta.db_table
     # PostgreSQL expects few sessions to be connected by forks, and would compare all of these with each hit.
     sql = f"""
-        WITH matching AS ({messages} UNION ALL {calls}),
+        WITH message_key (key) AS MATERIALIZED ({of_messages.sql}),
+        call_key (key) AS MATERIALIZED ({of_calls.sql}),
+        matching AS (
+            SELECT branch_id, position FROM {messages} WHERE id IN (SELECT key FROM message_key)
+            UNION ALL SELECT branch_id, position FROM {calls} WHERE id IN (SELECT key FROM call_key)
+        ),
         hit AS MATERIALIZED (
             SELECT branch_id, (SELECT session_id FROM {branches} WHERE id = branch_id) AS session_id, place
             FROM (SELECT branch_id, MIN(position) AS place FROM matching GROUP BY branch_id) AS of_branch
         ),
-        number AS (SELECT COUNT(*) AS hits FROM matching),
         line AS MATERIALIZED (
             SELECT DISTINCT (SELECT line FROM {sessions} WHERE id = hit.session_id) AS line FROM hit
         ),
@@ -116,12 +118,14 @@ def _sessions(words: Words, limit: int) -> tuple[str, tuple[Any, ...]]:
             JOIN {sessions} member ON member.line = line.line
             JOIN {branches} fork ON fork.session_id = member.id AND fork.number = 1 CROSS JOIN {_each_segment()}
         )
-        SELECT session_id, (SELECT hits FROM number) FROM hit
+        SELECT session_id, 0 FROM hit
         UNION
-        SELECT shared.session_id, (SELECT hits FROM number) FROM shared
+        SELECT shared.session_id, 0 FROM shared
         JOIN hit ON hit.branch_id = shared.branch_id AND hit.place <= shared.upto
+        UNION ALL
+        SELECT NULL, (SELECT COUNT(DISTINCT key) FROM message_key) + (SELECT COUNT(DISTINCT key) FROM call_key)
     """  # noqa: S608 - names of our own tables; the words are parameters
-    return sql, (*first, *second)
+    return sql, (*of_messages.params, *of_calls.params)
 
 
 def _each_segment() -> str:

@@ -26,7 +26,7 @@ from sessions_app.models.desk import (
 )
 from sessions_app.models.enums import EventKind, Role, StaffPermission
 from sessions_app.models.event import Event, insert_events, record_event, record_next_event, unsaved_event
-from sessions_app.models.memory import MemoryEntry
+from sessions_app.models.memory import ErasedEntry, MemoryEntry
 from sessions_app.models.message import InboxMessage, Message, unread_messages
 from sessions_app.models.modelcall import ModelCall
 from sessions_app.models.semantic import ReusableReply
@@ -50,6 +50,7 @@ __all__ = [
     "CallStatus",
     "Checkpoint",
     "DemoUser",
+    "ErasedEntry",
     "Event",
     "EventKind",
     "HandledRequest",

@@ -42,3 +42,19 @@ class MemoryEntry(LoadedModel):
 
     def __str__(self) -> str:
         return f"memory entry {self.pk}"
+
+
+class ErasedEntry(models.Model):
+    """That an entry with this ``key`` was erased: its call, which may run again, must not store it again.
+
+    The key tells nothing of the text to anyone who does not know it already.
+    """
+
+    key = models.CharField(max_length=64, primary_key=True)
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="erased_entries")
+
+    class Meta:
+        verbose_name_plural = "erased entries"
+
+    def __str__(self) -> str:
+        return f"erased entry {self.pk}"

@@ -10,7 +10,7 @@ from agentstate.domain.words import nearest_by_words
 from agentstate.durable.embedding import Embedder, nearest_by_meaning
 from agentstate.durable.long_term import Entry, NotRemembered, entry_key
 from sessions_app.history.memory_entries import offered_to
-from sessions_app.models import CallStatus, MemoryEntry, Session, ToolCall
+from sessions_app.models import CallStatus, ErasedEntry, MemoryEntry, Session, ToolCall
 from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.leases import Claim
 
@@ -38,14 +38,17 @@ class OrmMemory:
 
     def remember(self, text: str, *, call: str) -> None:
         self._read_session()
+        key = entry_key(call, text)
         vector = self._embedder.embed(text) if self._embedder else None
         with self._connection.transaction():
             session = self._session()
+            if _is_known(key):
+                return
             running = ToolCall.objects.filter(
                 branch=session.current_branch, status=CallStatus.STARTED, idempotency_key=call
             )
             MemoryEntry.objects.get_or_create(
-                key=entry_key(call, text),
+                key=key,
                 defaults={
                     "session": session,
                     "call": running.order_by("-position").first(),
@@ -103,3 +106,11 @@ class OrmMemory:
         if not session.customer:
             raise NotRemembered(NO_CUSTOMER)
         return session
+
+
+def _is_known(key: str) -> bool:
+    """Whether the entry was stored, also if a person has erased it since. One query, which sees one of the two."""
+    stored, erased = (
+        rows.filter(key=key).values("key") for rows in (MemoryEntry.objects, ErasedEntry.objects)
+    )
+    return stored.union(erased).exists()
