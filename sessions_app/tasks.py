@@ -45,20 +45,47 @@ def advance(session_id: str) -> None:
 @shared_task
 @contained()
 def sweep() -> None:
-    """Recover sessions that lost their worker, and wake workers for those that are due.
+    """Recover sessions that lost their worker, wake workers for those that are due, and what else has to be done again
+    and again.
 
     Sent every AGENTSTATE_SWEEP_SECONDS.
+
+    :raises ExceptionGroup: what some of the duties raised. None keeps the others from being done.
     """
+    failed = list[Exception]()
+    for duty in _DUTIES:
+        try:
+            duty()
+        except Exception as error:
+            failed.append(error)
+    if failed:
+        raise ExceptionGroup("Duties of the sweep have failed.", failed)
+
+
+def _recover() -> None:
     # They expire: the next sweep finds what is still due, and while every worker is busy they must not pile up.
     send_advances(recovery.sweep(), expires=settings.AGENTSTATE_SWEEP_SECONDS, queue=FOUND_QUEUE)
-    forget_old_wake_ups()
+
+
+def _continue_bulk_actions() -> None:
     for bulk_id in bulk.unattended():
         bulk_batch(bulk_id)
-    mirror.find_lost()
+
+
+def _add_to_search() -> None:
     if not search_follower.follows():
         search_index.update()
-    tool_cache.forget_expired()
-    ReusableReply.forget_expired()
+
+
+_DUTIES = (
+    _recover,
+    forget_old_wake_ups,
+    _continue_bulk_actions,
+    mirror.find_lost,
+    _add_to_search,
+    tool_cache.forget_expired,
+    ReusableReply.forget_expired,
+)
 
 
 @shared_task
