@@ -25,10 +25,13 @@ from agentstate.names import AGENT_GENERATOR, CallState
 # It yields for the model's reply, with the options of the call.
 ModelRule = Rule[dict[str, Any], Any, list[ChatMessage]]
 
+_OWN = ("chat_generator", "name", "streams")
+
 
 @component
 class ReplayChatGenerator:
-    """
+    """In the place of the real one, with all of its attributes: a hook or a subclass of `Agent` may read and set them.
+
     :param name: `AGENT_GENERATOR` for the agent's own generator. Another name for one that a hook uses: its replies are
         side calls, which are not part of the conversation.
     :param streams: The replies are shown while they are written, also where no streaming callback is given.
@@ -38,6 +41,17 @@ class ReplayChatGenerator:
         self.chat_generator = chat_generator
         self.name = name
         self.streams = streams
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OWN or name.startswith("__"):
+            raise AttributeError(name)  # a copy that is being made
+        return getattr(self.chat_generator, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN or name.startswith("__"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.chat_generator, name, value)
 
     def warm_up(self) -> None:
         if hasattr(self.chat_generator, "warm_up"):
@@ -70,9 +84,10 @@ class ReplayChatGenerator:
         streaming_callback: Any = None,
         generation_kwargs: dict[str, Any] | None = None,
         tools: Any = None,
+        **others: Any,
     ) -> dict[str, Any]:
         options = _given(
-            streaming_callback=streaming_callback, generation_kwargs=generation_kwargs, tools=tools
+            streaming_callback=streaming_callback, generation_kwargs=generation_kwargs, tools=tools, **others
         )
         run = run_context.current()
         if run is None:
@@ -91,9 +106,10 @@ class ReplayChatGenerator:
         streaming_callback: Any = None,
         generation_kwargs: dict[str, Any] | None = None,
         tools: Any = None,
+        **others: Any,
     ) -> dict[str, Any]:
         options = _given(
-            streaming_callback=streaming_callback, generation_kwargs=generation_kwargs, tools=tools
+            streaming_callback=streaming_callback, generation_kwargs=generation_kwargs, tools=tools, **others
         )
         run = run_context.current()
         if run is None:
