@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(trans
 
 # Links within a sentence are exempt, as in WCAG 2.5.8; so is what only a keyboard reaches.
 TOO_LOW = """() => [...document.querySelectorAll("a[href], button, summary, input:not([type=hidden]), select")]
-  .filter((control) => control.offsetParent && !control.closest("p:not(.chips, .acts, .pages), .skip, dd, h2"))
+  .filter((control) => control.offsetParent && !control.closest("p:not(.chips, .acts, .pages), .skip, .unseen, dd, h2"))
   .map((control) => [control.closest("label") || control, control])
   .filter(([area]) => area.getBoundingClientRect().height < 39.5)
   .map(([area, control]) => `${control.tagName}.${control.className} ${control.textContent.trim().slice(0, 40)}`)"""

@@ -650,6 +650,7 @@ def test_a_recorded_result_is_not_used_for_edited_arguments_until_the_person_say
     answer = send(client, session, "reuse", **{"call_id": call, "arg-claim": "CLM-1042", "arg-amount": "75"})
     assert answer.status_code == 400
     assert "You have edited the arguments" in answer.content.decode()
+    assert "will run with" not in answer.content.decode()
     assert Approval.objects.get(session=session).decision == ""
     unedited = {"call_id": call, "arg-claim": "CLM-1042", "arg-amount": "120"}
     assert send(client, session, "reuse", **unedited).status_code == 302

@@ -69,10 +69,13 @@ class CallForm(ActionForm):
         details = {"call": call, "summary": self._summary(call), "card": None, "approval": approval}
         if approval is None:
             return details
-        typed = {name: str(value) for name, value in self.data.items() if name.startswith(PREFIX)}
         request = Request(approval, call, self.context.session)
-        [card] = approvals.cards([request], self.context.mask, typed)
+        [card] = approvals.cards([request], self.context.mask, self.arguments_to_run())
         return {**details, "card": card}
+
+    def arguments_to_run(self) -> dict[str, str]:
+        """What was typed into the fields of the arguments and the call would run with, by the names of the inputs."""
+        return {name: str(value) for name, value in self.data.items() if name.startswith(PREFIX)}
 
     def _summary(self, call: ToolCall) -> CallSummary:
         return summary_of(self.session.registered_agent, call, self.context.mask)
@@ -153,6 +156,10 @@ class ReuseForm(ContinuingForm, CallForm):
         ):
             self.add_error(None, EDITED)
         return data
+
+    def arguments_to_run(self) -> dict[str, str]:
+        """None: nothing runs."""
+        return {}
 
     def perform(self, **arguments: Any) -> Session:
         return actions.reuse(**arguments)
