@@ -498,7 +498,12 @@ def test_a_corrected_answer_is_the_answer_of_the_session_until_an_undo():
     assert (after.status, after.final_answer) == (Status.IDLE, "No, it is not.")
     assert end.outcome == {"final_answer": "No, it is not.", "exit_reason": session.exit_reason}
     assert AgentState.of(after).final_answer == after.final_answer
-    source = {"actor": SYSTEM, "session_id": session.pk, "checkpoint_id": end.pk, "reason": "Again"}
+    source: dict[str, Any] = {
+        "actor": SYSTEM,
+        "session_id": session.pk,
+        "checkpoint_id": end.pk,
+        "reason": "Again",
+    }
     assert actions.fork(**source).final_answer == "No, it is not."
     actions.undo(actor=SYSTEM, session_id=session.pk, reason="It is")
     assert fresh(session).final_answer == session.final_answer

@@ -230,7 +230,7 @@ def test_show_tells_only_what_the_current_branch_shows() -> None:
 
 def test_show_tells_of_a_message_that_was_replaced_what_the_model_reads_instead() -> None:
     session = builders.done()
-    by = {"actor": builders.SYSTEM, "session_id": session.pk, "reason": "A slip"}
+    by: dict[str, Any] = {"actor": builders.SYSTEM, "session_id": session.pk, "reason": "A slip"}
     answer = Message.objects.get(branch=session.branch, text=session.final_answer)
     actions.replace_message(**by, position=answer.position, text="No.")
     repair = Checkpoint.objects.filter(branch__session=session).latest("position")

@@ -302,12 +302,17 @@ def test_what_forks_share_counts_once_on_the_agents_page(operator: Client) -> No
     end = Checkpoint.objects.filter(branch=source.branch).latest("position")
     end.totals = source.totals
     end.save()
-    forking = {"actor": builders.SYSTEM, "session_id": source.pk, "reason": "Try", "checkpoint_id": end.pk}
+    forking: dict[str, Any] = {
+        "actor": builders.SYSTEM,
+        "session_id": source.pk,
+        "reason": "Try",
+        "checkpoint_id": end.pk,
+    }
     forks = [actions.fork(**forking) for _ in range(3)]
     forks[0].totals = {**forks[0].totals, "model_calls": 5, "prompt_tokens": 130}
     forks[0].save()
     start = Checkpoint.objects.filter(branch=source.branch).earliest("position")
-    rewinding = {"actor": builders.SYSTEM, "session_id": forks[1].pk, "reason": "Try"}
+    rewinding: dict[str, Any] = {"actor": builders.SYSTEM, "session_id": forks[1].pk, "reason": "Try"}
     actions.rewind(**rewinding, checkpoint_id=start.pk)
     summed = agents.totals(RegisteredAgent.objects.get(key="claims"))
     assert summed.count == 4
@@ -330,7 +335,12 @@ def test_the_page_of_a_session_that_was_rewound_says_what_its_totals_count(opera
     said = "the current history; not what was discarded"
     assert said not in text_of(operator.get(address))
     start = Checkpoint.objects.filter(branch=session.branch).earliest("position")
-    by = {"actor": builders.SYSTEM, "session_id": session.pk, "reason": "Try", "checkpoint_id": start.pk}
+    by: dict[str, Any] = {
+        "actor": builders.SYSTEM,
+        "session_id": session.pk,
+        "reason": "Try",
+        "checkpoint_id": start.pk,
+    }
     actions.rewind(**by)
     page = text_of(operator.get(address))
     assert "tokens in the current history 0" in page

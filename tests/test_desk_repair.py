@@ -175,7 +175,7 @@ def test_a_message_that_was_replaced_is_shown_as_replaced_where_the_session_goes
 ):
     session = builders.done()
     asked = builders.branch_of(session).messages.get(role="user")
-    by = {"actor": builders.SYSTEM, "session_id": session.pk, "reason": "A slip"}
+    by: dict[str, Any] = {"actor": builders.SYSTEM, "session_id": session.pk, "reason": "A slip"}
     actions.replace_message(**by, position=asked.position, text="Is POL-8 covered?")
     session.refresh_from_db()
     repaired = Checkpoint.objects.get(branch=session.branch)

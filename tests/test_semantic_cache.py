@@ -261,7 +261,7 @@ def test_a_reply_is_not_served_once_a_person_has_corrected_what_its_session_says
 ) -> None:
     register(desk)
     first = asked(desk, "Is hail covered?")
-    by = {"actor": builders.SYSTEM, "session_id": first.pk, "reason": "It was wrong"}
+    by: dict[str, Any] = {"actor": builders.SYSTEM, "session_id": first.pk, "reason": "It was wrong"}
     if replaced == "conversation":
         state = AgentState.of(first)
         corrected = replace(state.history[-1], content="No.")
@@ -295,7 +295,7 @@ def test_the_reply_after_a_correction_and_one_of_a_session_whose_state_was_edite
 
     register(desk, build)
     first = desk.run(desk.start("Is hail covered?", customer="Ada", state={"tone": "short"}))
-    by = {"actor": builders.SYSTEM, "session_id": first.pk, "reason": "It was wrong"}
+    by: dict[str, Any] = {"actor": builders.SYSTEM, "session_id": first.pk, "reason": "It was wrong"}
     actions.edit_state(**by, values={"tone": "long"})
     assert answers(desk, asked(desk, "Are storms?")) == ["Answer 1"]
     position = Message.objects.get(branch__session=first, role="user").position
