@@ -16,6 +16,8 @@ _PASSING = ("08", "25006", "25P03", "40", "53", "55P03", "57", "58")
 # Of a replica, or a database that was set to read-only; without space or memory; that is stopped or started.
 _WITHOUT_WRITES = ("25006", "53", "57P")
 _SQLITE_WITHOUT_WRITES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
+# What a new connection to a database on a full disk says, which cannot make its shared memory.
+_SQLITE_WITHOUT_SPACE = sqlite3.SQLITE_IOERR_SHMSIZE
 
 
 def may_pass(error: BaseException) -> bool:
@@ -29,7 +31,8 @@ def takes_no_writes(error: BaseException) -> bool:
     cause = error.__cause__
     if isinstance(cause, sqlite3.Error):
         # The low byte is the primary code; `sqlite_errorcode` is missing where the module itself raised the error.
-        return getattr(cause, "sqlite_errorcode", 0) & 0xFF in _SQLITE_WITHOUT_WRITES
+        code = getattr(cause, "sqlite_errorcode", 0)
+        return code & 0xFF in _SQLITE_WITHOUT_WRITES or code == _SQLITE_WITHOUT_SPACE
     state = _state(error)
     return state is not None and state.startswith(_WITHOUT_WRITES)
 

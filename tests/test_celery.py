@@ -102,8 +102,9 @@ def test_the_log_of_a_celery_process_is_that_of_the_settings_unless_its_command_
     worker.main(arguments, standalone_mode=False)
     assert (root.level, root.handlers) == (level, handlers)
     # Those of tools have no format of their own.
-    own = get_task_logger("tools").parent.handlers
-    assert all(isinstance(handler, logging.NullHandler) for handler in own)
+    own = get_task_logger("tools").parent
+    assert own is not None
+    assert all(isinstance(handler, logging.NullHandler) for handler in own.handlers)
 
 
 @pytest.mark.slow

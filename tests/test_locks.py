@@ -1,7 +1,7 @@
 """A lock that another process holds: who waits for it how long, and what they are told."""
 
+import sqlite3
 import time
-from collections import deque
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -524,12 +524,13 @@ def test_pages_are_drawn_of_a_database_that_takes_no_writes(client: Client) -> N
 def test_a_full_database_takes_no_writes() -> None:
     session = builders.done()
 
-    def note() -> None:
-        actions.note(actor=builders.SYSTEM, session_id=session.pk, text="He is patient. " * 100)
+    def fill() -> None:
+        for _ in range(100):
+            actions.note(actor=builders.SYSTEM, session_id=session.pk, text="He is patient. " * 100)
 
     with without_writes("full"), pytest.raises(TakesNoWrites):
         # Some of them fit into the last pages.
-        deque((note() for _ in range(100)), maxlen=0)
+        fill()
 
 
 def test_a_bulk_action_waits_for_a_database_that_takes_no_writes() -> None:
@@ -553,6 +554,24 @@ def test_a_command_on_a_database_that_takes_no_writes_ends_with_a_sentence(comma
     builders.asked().user("The windscreen is cracked.")
     with without_writes(), pytest.raises(CommandError, match=r"^The database [^\n]*read-?only"):
         call_command(*[str(session.pk) if word == "ID" else word for word in command])
+
+
+@pytest.mark.parametrize(
+    "code, says_so",
+    [
+        (sqlite3.SQLITE_FULL, True),
+        (sqlite3.SQLITE_READONLY_DBMOVED, True),
+        (sqlite3.SQLITE_IOERR_SHMSIZE, True),
+        (sqlite3.SQLITE_IOERR_READ, False),
+        (sqlite3.SQLITE_BUSY, False),
+    ],
+)
+def test_of_what_sqlite_refuses_it_is_known_whether_it_takes_no_writes(code: int, says_so: bool) -> None:
+    cause = sqlite3.OperationalError("no")
+    cause.sqlite_errorcode = code
+    error = OperationalError("no")
+    error.__cause__ = cause
+    assert unavailable.takes_no_writes(error) is says_so
 
 
 @pytest.mark.parametrize(

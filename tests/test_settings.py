@@ -394,9 +394,12 @@ def test_a_secret_key_that_is_empty_or_damaged_is_refused_with_the_file_and_what
 
 def test_a_new_secret_key_is_on_the_disk_before_others_can_read_it(load, tmp_path, monkeypatch):
     synced, sync, link = [], os.fsync, os.link
-    monkeypatch.setattr(
-        os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor)) or sync(descriptor)
-    )
+
+    def noted(descriptor):
+        synced.append(os.fstat(descriptor))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
 
     def link_what_is_synced(draft, file):
         assert [(stat.st_ino, stat.st_size > 50) for stat in synced] == [(os.stat(draft).st_ino, True)]

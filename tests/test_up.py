@@ -328,6 +328,20 @@ on_both = pytest.mark.parametrize("own_database", ["sqlite", "postgres"], indire
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("own_database", ["sqlite"], indirect=True)
+def test_a_folder_that_cannot_be_written_is_a_sentence(own_database, django_db_blocker, monkeypatch):
+    def refuse(*arguments, **options):
+        raise OSError(30, "Read-only file system", "/srv/db.sqlite3-lock")
+
+    monkeypatch.setattr("sessions_app.management.alone.os.open", refuse)
+    monkeypatch.setattr(signal, "signal", lambda *arguments: None)
+    monkeypatch.setattr(up, "_accept_plain_http", lambda: None)
+    told = r"^The database or the static files cannot be prepared: .*Read-only file system: '/srv/db.sqlite3-lock'\.$"
+    with django_db_blocker.unblock(), pytest.raises(CommandError, match=told):
+        call_command("up", port="0", no_demo=True)
+
+
+@pytest.mark.slow
 @on_both
 def test_of_two_that_start_at_once_one_prepares_the_database_while_the_other_waits(
     own_database, django_db_blocker, monkeypatch
@@ -340,7 +354,7 @@ def test_of_two_that_start_at_once_one_prepares_the_database_while_the_other_wai
 
     monkeypatch.setattr(up.Command, "_prepare", prepare)
     # What it sets for its whole process.
-    monkeypatch.setattr(up.signal, "signal", lambda *arguments: None)
+    monkeypatch.setattr(signal, "signal", lambda *arguments: None)
     monkeypatch.setattr(up, "_accept_plain_http", lambda: None)
     with django_db_blocker.unblock():
         with pytest.raises(CommandError, match=r"^The database cannot be used: database or disk is full\.$"):

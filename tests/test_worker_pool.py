@@ -10,12 +10,14 @@ import pytest
 from celery import signals
 from celery.concurrency import get_implementation
 from celery.worker import state
+from django.db import OperationalError
 from kombu.asynchronous import Hub
 
 from agentstate.celery import app
 from agentstate.queues import FOUND_QUEUE, LATER_QUEUE, QUEUE, QUEUES, SWEEP_QUEUE
 from agentstate.worker_threads import worker_threads
 from sessions_app.runtime import process
+from sessions_app.runtime.leases import Heartbeat
 from tools.services import wait_for
 
 
@@ -107,6 +109,21 @@ def test_each_process_of_a_pool_is_online_from_its_start(monkeypatch: pytest.Mon
     monkeypatch.setattr(process, "heartbeat", lambda: started.append("heartbeat"))
     signals.worker_process_init.send(sender=None)
     assert started == ["heartbeat"]
+
+
+def test_a_process_that_cannot_say_that_it_ends_ends_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(name: str) -> None:
+        raise OperationalError("database or disk is full")
+
+    monkeypatch.setattr(process, "_heartbeats", {process.worker_name(): Heartbeat("host:1", every=60)})
+    monkeypatch.setattr(Heartbeat, "__exit__", lambda *ended: None)
+    monkeypatch.setattr(process, "sign_off", full)
+    monkeypatch.setattr(process, "connection", SimpleNamespace(close=lambda: None))
+    process._sign_off()
+    told = f"Worker {process.worker_name()} ends without having said so: database or disk is full"
+    assert [record.getMessage() for record in caplog.records] == [told]
 
 
 def started(limit: int) -> Any:

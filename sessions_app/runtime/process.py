@@ -14,13 +14,14 @@ from typing import Any
 from celery import bootsteps, signals
 from celery.concurrency.prefork import TaskPool as PreforkPool
 from django.conf import settings
-from django.db import connection
+from django.db import Error, connection
 
 from agentstate.celery import app
 from sessions_app.runtime.kept_contexts import kept_contexts
 from sessions_app.runtime.leases import Heartbeat, sign_off
 from sessions_app.runtime.publisher import Publisher
 from sessions_app.runtime.stopping import stopping
+from sessions_app.unavailable import in_one_line
 
 logger = logging.getLogger(__name__)
 _heartbeats: dict[str, Heartbeat] = {}
@@ -135,6 +136,9 @@ def _sign_off(**kwargs: Any) -> None:
         return
     # Not before: a heartbeat behind it would say that the worker is online.
     beating.__exit__(None, None, None)
-    sign_off(name)
+    try:
+        sign_off(name)
+    except Error as error:
+        logger.warning("Worker %s ends without having said so: %s", name, in_one_line(error))
     # The thread of a worker in `manage.py up` ends with this.
     connection.close()

@@ -62,6 +62,10 @@ class Command(BaseCommand):
                     self._prepare(listening.getsockname()[0], password, no_demo=no_demo)
             except Error as error:
                 raise CommandError(why_unusable(error)) from error
+            except OSError as error:
+                raise CommandError(
+                    f"The database or the static files cannot be prepared: {error}."
+                ) from error
             from agentstate.wsgi import application
 
             with local.stop_signals() as signals, local.worker() as worker, local.sweeping(tasks.sweep):
