@@ -88,7 +88,7 @@ def test_the_page_shows_them_masked_in_one_query_and_none_of_another_masking(
 
 def vectors() -> list[bytes | None]:
     stored = SessionDigest.objects.order_by("pk").values_list("vector", flat=True)
-    return [vector and bytes(vector) for vector in stored]
+    return [None if vector is None else bytes(vector) for vector in stored]
 
 
 def test_nothing_is_compared_again_where_a_module_of_agents_cannot_be_imported(
