@@ -272,8 +272,7 @@ class Command(BaseCommand):
         lines += [f"error: {payload['error']}"] if payload["error"] else []
         lines += [f"final answer: {payload['final_answer']}"] if payload["final_answer"] else []
         lines += [f"unread: {text}" for text in payload["inbox"]]
-        for line in lines:
-            self.stdout.write(printable(line).replace("\n", "\n    "))
+        self.stdout.write("\n".join(printable(line).replace("\n", "\n    ") for line in lines))
         for name, columns in {
             "messages": ["position", "role", "text"],
             "tool_calls": ["call_id", "tool", "status", "attempts", "arguments", "result", "error"],
