@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from sessions_app.finding import search, search_index
+from sessions_app.finding import search, search_index, search_tables
 from sessions_app.models import Session, ToolCall
 from sessions_app.runtime import similar
 from tests import builders
@@ -120,7 +120,7 @@ def test_words_of_a_row_that_is_deleted_before_they_are_written_are_not_written(
         return texts
 
     monkeypatch.setattr(search_index, "_read", read_before)
-    getattr(search_index, add)(search_index.index_of_database())
+    getattr(search_index, add)(search_tables.index_of_database())
     assert words() == 0
 
 
