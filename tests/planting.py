@@ -90,6 +90,7 @@ UNPLANTED = {
     "event.actor_name": NAME_OF_STAFF,
     "memoryentry.agent": NAME_IN_CODE,
     "memoryentry.key": MACHINERY,
+    "erasedentry.key": MACHINERY,
     "memoryentry.embedder": NAME_IN_CODE,
     "reusablereply.agent": NAME_IN_CODE,
     "reusablereply.key": MACHINERY,
