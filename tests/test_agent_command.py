@@ -232,13 +232,17 @@ def test_show_tells_of_a_message_that_was_replaced_what_the_model_reads_instead(
     session = builders.done()
     by: dict[str, Any] = {"actor": builders.SYSTEM, "session_id": session.pk, "reason": "A slip"}
     answer = Message.objects.get(branch=session.branch, text=session.final_answer)
-    actions.replace_message(**by, position=answer.position, text="No.")
+    actions.replace_message(**by, position=answer.position, text="Nothing.")
+    first = Message.objects.get(branch__session=session, text="Nothing.")
+    actions.replace_message(**by, position=first.position, text="No.")
     repair = Checkpoint.objects.filter(branch__session=session).latest("position")
     for told_of in (session, actions.fork(**by, checkpoint_id=repair.pk)):
         told = shown(told_of)
         assert told["final_answer"] == "No."
-        [old, new] = [row for row in told["messages"] if row["text"] in (answer.text, "No.")]
-        assert (old["replaced_by"], "replaced_by" in new) == (new["position"], False)
+        texts = (answer.text, "Nothing.", "No.")
+        [old, between, new] = [row for row in told["messages"] if row["text"] in texts]
+        assert old["replaced_by"] == between["replaced_by"] == new["position"]
+        assert "replaced_by" not in new
         said = f"The model reads {new['position']} instead of {old['position']}."
         assert said in run("show", told_of.pk)
 

@@ -324,8 +324,8 @@ def test_what_forks_share_counts_once_on_the_agents_page(operator: Client) -> No
     page = text_of(operator.get("/agents/claims/"))
     assert "Model calls 5" in page
     assert (
-        "Of the last 4 sessions: their current histories, without discarded steps. What forks share counts once."
-        in page
+        "Of the last 4 sessions: their current histories, without discarded steps; of a fork only what came after "
+        "it was forked." in page
     )
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -128,6 +130,87 @@ def test_a_strategy_with_rules_of_its_own_keeps_them(
 
     assert sorted(paid) == [5, 500]
     assert sorted(told(session.history())) == ["over the limit", "paid 5", "paid 500"]
+
+
+class InExecutor(BlockingConfirmationStrategy):
+    """It asks in a thread, to which asyncio does not give the context variables."""
+
+    async def run_async(self, **inputs: Any) -> ToolExecutionDecision:
+        return await asyncio.get_running_loop().run_in_executor(None, lambda: self.run(**inputs))
+
+
+class InThread(BlockingConfirmationStrategy):
+    def run(self, **inputs: Any) -> ToolExecutionDecision:
+        with ThreadPoolExecutor() as threads:
+            return threads.submit(lambda: BlockingConfirmationStrategy.run(self, **inputs)).result()
+
+
+class UnderAnotherName(BlockingConfirmationStrategy):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.console = self.confirmation_ui
+
+    def run(self, **inputs: Any) -> ToolExecutionDecision:
+        self.console.get_user_confirmation(inputs["tool_name"], "", inputs["tool_params"])
+        return super().run(**inputs)
+
+
+class PassingOn(BlockingConfirmationStrategy):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.other = BlockingConfirmationStrategy(*args, **kwargs)
+
+    def run(self, **inputs: Any) -> ToolExecutionDecision:
+        return self.other.run(**inputs)
+
+
+@dataclass(frozen=True)
+class Frozen(BlockingConfirmationStrategy):
+    confirmation_policy: Any
+    confirmation_ui: Any
+    reject_template: str = "No."
+    modify_template: str = "Changed."
+    user_feedback_template: str = "{feedback}"
+
+
+class WithoutPolicy(BlockingConfirmationStrategy):
+    """It has none of what the others have."""
+
+    def __init__(self, **options: Any) -> None:
+        self.console = options["confirmation_ui"]
+
+    def run(self, **inputs: Any) -> ToolExecutionDecision:
+        return ToolExecutionDecision(inputs["tool_name"], False, inputs["tool_call_id"], feedback="never")
+
+
+@pytest.mark.parametrize(
+    "kind, is_async",
+    [
+        (InExecutor, True),
+        (InThread, False),
+        (UnderAnotherName, False),
+        (PassingOn, False),
+        (PassingOn, True),
+        (Frozen, False),
+    ],
+)
+@pytest.mark.parametrize("policy", [AlwaysAskPolicy, AskOncePolicy])
+def test_no_strategy_asks_on_a_console_however_it_asks(
+    kind: type[BlockingConfirmationStrategy], is_async: bool, policy: Any
+) -> None:
+    paid: list[int] = []
+    session = DurableAgent(paying(paid, strategy(kind, policy()), [500]), MemoryJournal.open())
+    [call] = until_it_waits(session, is_async, say="go")
+    assert not paid
+    session.decide(call, approve=True)
+    assert until_it_waits(session, is_async) == []
+    assert paid == [500]
+
+
+def test_a_strategy_without_a_policy_decides_by_its_own_rules() -> None:
+    session = DurableAgent(paying([], strategy(WithoutPolicy), [5]), MemoryJournal.open())
+    assert until_it_waits(session, say="go") == []
+    assert told(session.history()) == ["never"]
 
 
 TEXTS: dict[str, Any] = {

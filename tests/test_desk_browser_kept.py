@@ -58,6 +58,23 @@ def looked_up(number: int) -> builders.History:
     return history
 
 
+def test_a_field_that_was_changed_and_put_back_shows_what_is_asked_for_since(page: Page) -> None:
+    builders.waiting_for_approval()
+    page.goto("/inbox/")
+    page.get_by_text("Edit", exact=True).first.click()
+    field = page.locator("[data-card] input[name=arg-amount]").first
+    asked = field.input_value()
+    field.fill("5")
+    field.fill(asked)
+    page.evaluate(
+        "(asked) => { const lines = document.querySelector('#lines');"
+        'const sent = lines.outerHTML.replaceAll(`value="${asked}"`, \'value="81.5"\');'
+        "htmx.swap(lines, sent, {swapStyle: 'morph'}) }",
+        asked,
+    )
+    expect(field).to_have_value("81.5")
+
+
 @pytest.mark.parametrize("tab, part", [("", "#sentinel"), ("conversation/", "#talk"), ("state/", "#newer")])
 def test_a_change_leaves_the_focus_and_the_selection_in_the_header_of_a_session(
     page: Page, tab: str, part: str

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 
@@ -181,6 +182,18 @@ def test_who_approves_what_somebody_else_approved_is_told_so_and_cannot_send_it_
     _closed(text, session)
     assert "Check it again" not in words
     assert "Note: not sent Because of the rain" in words
+
+
+def test_a_request_that_has_changed_meanwhile_can_be_approved_as_it_is_shown_then(operator):
+    session = builders.waiting_for_approval()
+    fields = typed(session, "approve")
+    Approval.objects.filter(session=session).update(fingerprint="b" * 64)
+    Session.objects.filter(pk=session.pk).update(version=F("version") + 1)
+    answer = operator.post(address(session, "approve"), fields)
+    assert answer.status_code == 409
+    again = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', answer.content.decode()))
+    again = {name: again[name] for name in ("version", "fingerprint")}
+    assert operator.post(address(session, "approve"), fields | again).status_code == 302
 
 
 @pytest.mark.parametrize("action", ["approve", "decide"])

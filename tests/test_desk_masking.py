@@ -10,6 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from agentstate.durable.state.encoding import decode
+from agentstate.names import STAFF_NOTE
 from sessions_app import actions
 from sessions_app.access.errors import Invalid
 from sessions_app.access.masking import _MASKED_FIELDS, HIDDEN, Mask
@@ -599,6 +600,55 @@ def test_the_name_of_a_tool_that_a_model_has_invented_and_the_id_of_a_call_are_h
         assert answer.status_code == 200, address
         assert SECRET not in answer.content.decode(), address
     assert f"open {HIDDEN}" in client.get(here).content.decode()
+
+
+def test_the_admin_and_a_revealed_value_do_not_show_the_name_of_an_invented_tool(client, invented):
+    call = ToolCall.objects.get(tool=INVENTED)
+    client.force_login(builders.user("supervisor"))
+    page = client.get(f"/admin/sessions_app/toolcall/{call.pk}/change/")
+    assert page.status_code == 200
+    assert SECRET not in page.content.decode()
+    revealed = client.post(f"/sessions/{invented.pk}/reveal/", {"value": f"arguments:{call.position}"})
+    assert revealed.status_code == 200
+    assert SECRET not in revealed.content.decode()
+
+
+def test_the_arguments_of_a_call_with_a_hidden_id_can_be_changed_at_a_breakpoint(supervisor):
+    history = builders.asked()
+    history.reply(calls=[("issue_refund", {"claim": "CLM-1", "amount": 1})])
+    [call] = history.calls
+    ToolCall.objects.filter(pk=call.pk).update(call_id=SECRET)
+    session = history.rest("paused", breakpoint_hit={"before": "tools", "step": 0, "calls": [SECRET]})
+    page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
+    assert "change its arguments" in page
+    assert SECRET not in page
+
+
+@pytest.mark.parametrize("where", ["find/?q=Zebra4711", "", "calls/{}/", "model-calls/1/"])
+def test_changed_arguments_are_hidden_by_the_name_of_the_column_wherever_they_are_repeated(
+    client, settings, where
+):
+    settings.AGENTSTATE_MASK_KEYS = ["arguments"]
+    history = builders.refunding()
+    call = history.calls[-1]
+    history.user(
+        f'{STAFF_NOTE} A person changed the arguments of \'issue_refund\' to {{"claim": "Zebra4711"}}.'
+    )
+    history.finish(call, "ok")
+    session = history.rest("paused")
+    ToolCall.objects.filter(pk=call.pk).update(sent={"claim": "Zebra4711"})
+    while search_index.update():
+        pass
+    client.force_login(builders.user("viewer"))
+    answer = client.get(f"/sessions/{session.pk}/{where.format(call.pk)}")
+    assert answer.status_code in (200, 404)
+    page = answer.content.decode().replace('value="Zebra4711"', "").replace("q=Zebra4711", "")
+    assert "claim: Zebra4711" not in page
+    assert "Zebra4711&quot;" not in page
+    assert (
+        Mask.configured().message("user", f"{STAFF_NOTE} A person changed the arguments of 'a' to b.")
+        == HIDDEN
+    )
 
 
 @pytest.mark.slow

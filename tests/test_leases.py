@@ -275,7 +275,17 @@ def test_the_heartbeat_runs_by_itself_until_its_block_ends(
 
 
 @pytest.mark.parametrize(
-    "error, has_trace", [(db.OperationalError("disk\nfull"), False), (TypeError("disk\nfull"), True)]
+    "error, has_trace",
+    [
+        (db.OperationalError("disk\nfull"), False),
+        (
+            ExceptionGroup(
+                "Two duties.", [db.OperationalError("disk full"), db.OperationalError("disk full")]
+            ),
+            False,
+        ),
+        (TypeError("disk\nfull"), True),
+    ],
 )
 def test_a_sweep_that_fails_is_one_line_where_the_database_is_why_and_the_next_one_is_made(
     error: Exception, has_trace: bool, caplog: pytest.LogCaptureFixture, settings: Any

@@ -71,7 +71,7 @@ def test_the_answer_says_when_to_try_again_and_needs_no_script():
     fail(5)
     answer = attempt(password=PASSWORD)
     text = " ".join(answer.content.decode().split())
-    assert "<h1>Too many failed sign-ins</h1>" in text
+    assert "<h1>Too many wrong passwords</h1>" in text
     assert "Try again in 15 minutes, after <time" in text
     assert re.search(r">\d\d:\d\d:\d\d UTC</time>", text)
     assert 'href="/login/"' in text

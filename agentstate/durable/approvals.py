@@ -140,7 +140,7 @@ def note_of_change(tool: str, arguments: dict[str, Any], message: str, *, told: 
     return f"{STAFF_NOTE} A person changed the arguments of '{tool}' to {ran}{end}"
 
 
-def asks_once(policy: ConfirmationPolicy) -> bool:
+def asks_once(policy: object) -> bool:
     """Whether it is an `AskOncePolicy`, also of a subclass that remembers nothing else."""
     remembers = getattr(type(policy), "update_after_confirmation", None)
     return isinstance(policy, AskOncePolicy) and remembers is AskOncePolicy.update_after_confirmation
@@ -178,12 +178,11 @@ class ApprovalHook:
         ConfirmationHook(dict.fromkeys(tools, self._strategy)).run(state)
         # Haystack makes another message of the calls that run, with only one text of the model's.
         asked, confirmed = messages[-1], state.data["messages"][-1]
-        if confirmed.tool_calls == asked.tool_calls:
-            whole = asked
-        elif len(confirmed.tool_calls) == len(asked.tool_calls):
-            whole = with_calls(asked, confirmed.tool_calls)
-        else:
+        if len(confirmed.tool_calls) != len(asked.tool_calls):
             return
+        pairs = zip(asked.tool_calls, confirmed.tool_calls, strict=True)
+        is_same = all(same_json(before.arguments, after.arguments) for before, after in pairs)
+        whole = asked if is_same else with_calls(asked, confirmed.tool_calls)
         state.set("messages", [*state.data["messages"][:-1], whole], handler_override=replace_values)
 
     def to_dict(self) -> dict[str, Any]:

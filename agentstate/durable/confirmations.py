@@ -6,10 +6,8 @@ nobody has, the strategy ends there, and its call waits for approval.
 """
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from haystack.components.agents.state import State
@@ -44,7 +42,6 @@ _T = TypeVar("_T")
 class _Question:
     """A call about which a strategy is asked.
 
-    :param own_policy: The strategy's.
     :param is_allowed: Whether its tool is pre-approved; None where that is not known yet.
     :param is_changed: A person has set the arguments with which the strategy lets it run.
     """
@@ -52,10 +49,9 @@ class _Question:
     run: RunContext
     tool: str
     call_id: str | None
-    own_policy: ConfirmationPolicy
     is_allowed: bool | None = None
     is_changed: bool = False
-    _policy: ConfirmationPolicy | None = None
+    _policies: dict[int, ConfirmationPolicy] = field(default_factory=dict)
 
     @property
     def approval(self) -> ApprovalRecord | None:
@@ -71,18 +67,17 @@ class _Question:
             self.is_allowed = is_allowed(self.run, self.tool)
         return self.is_allowed
 
-    def policy(self) -> ConfirmationPolicy:
-        if self._policy is None:
-            self._policy = policy_of_session(self.run, self.own_policy, self.tool)
-        return self._policy
+    def policy(self, own: ConfirmationPolicy) -> ConfirmationPolicy:
+        """The strategy's policy as it is to be asked in this session."""
+        if id(own) not in self._policies:
+            self._policies[id(own)] = policy_of_session(self.run, own, self.tool)
+        return self._policies[id(own)]
 
-    def read(self) -> None:
-        """Read of the journal what the strategy may need, which must not be done on the event loop."""
+    def read(self, policies: Iterable[ConfirmationPolicy]) -> None:
+        """Read of the journal what a strategy with these may need, which must not be done on the event loop."""
         self.needs_nobody()
-        self.policy()
-
-
-_question: ContextVar[_Question | None] = ContextVar("agentstate_question", default=None)
+        for policy in policies:
+            self.policy(policy)
 
 
 class _Undecided(Interruption):
@@ -119,58 +114,71 @@ def without_blocking(hook: ConfirmationHook, before: Any) -> ConfirmationHook:
 
 
 def _not_blocking(strategy: BlockingConfirmationStrategy) -> ConfirmationStrategy:
-    asking = _with(copy.copy(strategy), confirmation_ui=_Decisions())
-    if asks_once(strategy.confirmation_policy):
-        asking.confirmation_policy = _OncePerSession(strategy.confirmation_policy)
-    own_run, own_run_async = asking.run, asking.run_async
     to_ask = JournalConfirmationStrategy()
 
     def run(**inputs: Any) -> ToolExecutionDecision:
         context = run_context.current()
         if context is None:
             return strategy.run(**inputs)
-        if _question.get() is not None:  # its own `run_async` calls it
-            return own_run(**inputs)
-        with _asked(context, strategy, inputs) as (question, given):
-            try:
-                return _noted(question, own_run(**given))
-            except _Undecided as undecided:
-                return to_ask.run(**{**inputs, "tool_params": undecided.arguments})
+        question, given = _asked(context, inputs)
+        try:
+            return _noted(question, _bound(strategy, question).run(**given))
+        except _Undecided as undecided:
+            return to_ask.run(**{**inputs, "tool_params": undecided.arguments})
 
     async def run_async(**inputs: Any) -> ToolExecutionDecision:
         context = run_context.current()
         if context is None:
             return await strategy.run_async(**inputs)
-        with _asked(context, strategy, inputs) as (question, given):
-            if question.tool in context.allowed or asks_once(question.own_policy):
-                await context.journal_thread.run(question.read)
-            try:
-                return _noted(question, await own_run_async(**given))
-            except _Undecided as undecided:
-                return to_ask.run(**{**inputs, "tool_params": undecided.arguments})
+        question, given = _asked(context, inputs)
+        policies = list(_policies_that_ask_once(strategy))
+        if policies or question.tool in context.allowed:
+            await context.journal_thread.run(question.read, policies)
+        try:
+            return _noted(question, await _bound(strategy, question).run_async(**given))
+        except _Undecided as undecided:
+            return to_ask.run(**{**inputs, "tool_params": undecided.arguments})
 
-    return _with(asking, run=run, run_async=run_async)
+    return _with(copy.copy(strategy), run=run, run_async=run_async)
 
 
-@contextmanager
-def _asked(
-    context: RunContext, strategy: BlockingConfirmationStrategy, inputs: dict[str, Any]
-) -> Iterator[tuple[_Question, dict[str, Any]]]:
-    """While the strategy is asked: about which call, and what it is given. A new attempt of a failed call runs with the
+def _bound(strategy: BlockingConfirmationStrategy, question: _Question) -> BlockingConfirmationStrategy:
+    """A copy of the strategy that asks the journal about this call, from whichever thread and under whichever name it
+    knows its user interface; and so do the strategies that it passes calls on to.
+    """
+    asking = copy.copy(strategy)
+    own: dict[str, Any] = dict(vars(strategy))
+    interface = own.get("confirmation_ui")
+    for name, value in own.items():
+        if name == "confirmation_ui" or (interface is not None and value is interface):
+            _with(asking, **{name: _Decisions(question)})
+        elif isinstance(value, BlockingConfirmationStrategy):
+            _with(asking, **{name: _bound(value, question)})
+        elif asks_once(value):
+            _with(asking, **{name: _OncePerSession(question, value)})
+    return asking
+
+
+def _policies_that_ask_once(strategy: BlockingConfirmationStrategy) -> Iterator[ConfirmationPolicy]:
+    for value in vars(strategy).values():
+        if isinstance(value, BlockingConfirmationStrategy):
+            yield from _policies_that_ask_once(value)
+        elif asks_once(value):
+            yield value
+
+
+def _asked(context: RunContext, inputs: dict[str, Any]) -> tuple[_Question, dict[str, Any]]:
+    """About which call the strategy is asked, and what it is given. A new attempt of a failed call runs with the
     arguments that a person has set for that one, so it is about these.
     """
     call_id = inputs.get("tool_call_id")
-    question = _Question(context, inputs["tool_name"], call_id, strategy.confirmation_policy)
+    question = _Question(context, inputs["tool_name"], call_id)
     approval = question.approval
     if approval is not None and approval.carried and approval.edited is not None:
         arguments = with_unchanged(approval.edited, inputs["tool_params"])
         question.is_changed = not same_json(arguments, inputs["tool_params"])
         inputs = {**inputs, "tool_params": arguments}
-    token = _question.set(question)
-    try:
-        yield question, inputs
-    finally:
-        _question.reset(token)
+    return question, inputs
 
 
 def _noted(question: _Question, decision: ToolExecutionDecision) -> ToolExecutionDecision:
@@ -183,26 +191,19 @@ def _noted(question: _Question, decision: ToolExecutionDecision) -> ToolExecutio
     return replace(decision, feedback=note)
 
 
-def _asking() -> _Question:
-    question = _question.get()
-    if question is None:
-        raise RuntimeError(
-            "A confirmation strategy has asked where it is not known about which call, as in a thread of its own. Ask "
-            "in the thread in which its run is called, or copy the context variables to the other thread."
-        )
-    return question
-
-
 class _Decisions(ConfirmationUI):
     """A user interface that answers with what people have decided.
 
     :raises _Undecided: where nobody has.
     """
 
+    def __init__(self, question: _Question) -> None:
+        self._question = question
+
     def get_user_confirmation(
         self, tool_name: str, tool_description: str, tool_params: dict[str, Any]
     ) -> ConfirmationUIResult:
-        question = _asking()
+        question = self._question
         approval = question.approval
         if approval is None or approval.carried:
             if not question.needs_nobody():
@@ -226,11 +227,11 @@ class _Decisions(ConfirmationUI):
 class _OncePerSession(ConfirmationPolicy):
     """A policy that asks once, where it is asked in a session."""
 
-    def __init__(self, own: ConfirmationPolicy) -> None:
-        self._own = own
+    def __init__(self, question: _Question, own: ConfirmationPolicy) -> None:
+        self._question, self._own = question, own
 
     def should_ask(self, tool_name: str, tool_description: str, tool_params: dict[str, Any]) -> bool:
-        return _asking().policy().should_ask(tool_name, tool_description, tool_params)
+        return self._question.policy(self._own).should_ask(tool_name, tool_description, tool_params)
 
     def update_after_confirmation(self, *args: Any, **kwargs: Any) -> None:
         """Nothing to remember: decisions are in the journal."""

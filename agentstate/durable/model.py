@@ -25,7 +25,8 @@ from agentstate.names import AGENT_GENERATOR, CallState
 # It yields for the model's reply, with the options of the call.
 ModelRule = Rule[dict[str, Any], Any, list[ChatMessage]]
 
-_OWN = ("chat_generator", "name", "streams")
+# Of the wrapper itself: the real one may have a name, too.
+_OWN = ("chat_generator", "agentstate_name", "agentstate_streams")
 
 
 @component
@@ -39,8 +40,8 @@ class ReplayChatGenerator:
 
     def __init__(self, chat_generator: Any, name: str = AGENT_GENERATOR, *, streams: bool = False) -> None:
         self.chat_generator = chat_generator
-        self.name = name
-        self.streams = streams
+        self.agentstate_name = name
+        self.agentstate_streams = streams
 
     def __getattr__(self, name: str) -> Any:
         if name in _OWN or name.startswith("__"):
@@ -144,10 +145,10 @@ class ReplayChatGenerator:
         self, run: RunContext, messages: list[ChatMessage], options: dict[str, Any], *, awaited: bool
     ) -> ModelRule:
         """The replies on record, or else from the semantic cache, or else those of the model."""
-        if self.name == AGENT_GENERATOR:
+        if self.agentstate_name == AGENT_GENERATOR:
             run.commit_prepared_context()
-        seq = run.next_seq(self.name)
-        recorded = run.recorded_reply(self.name, seq)
+        seq = run.next_seq(self.agentstate_name)
+        recorded = run.recorded_reply(self.agentstate_name, seq)
         if recorded is not None:
             return self._replay(run, recorded, options)
         partial = self._partial_reply(run, options)
@@ -162,16 +163,16 @@ class ReplayChatGenerator:
     def _partial_reply(self, run: RunContext, options: dict[str, Any]) -> PartialReply | None:
         """Where the reply is shown while the model writes it; None if it is not."""
         replies = streaming.current()
-        if replies is None or self.name != AGENT_GENERATOR:
+        if replies is None or self.agentstate_name != AGENT_GENERATOR:
             return None
-        if not may_be_shown(self.chat_generator, options, streams=self.streams):
+        if not may_be_shown(self.chat_generator, options, streams=self.agentstate_streams):
             return None
         with run.lock:
             return replies.begin(run.meter.total("model_calls"))
 
     def _replay(self, run: RunContext, recorded: ReplyRecord, options: dict[str, Any]) -> list[ChatMessage]:
         replies = [message_from(stored.body) for stored in recorded.messages]
-        if self.name == AGENT_GENERATOR:
+        if self.agentstate_name == AGENT_GENERATOR:
             for stored, reply in zip(recorded.messages, replies, strict=True):
                 run.conversation.stored(reply, stored.position)
             if options.get("tools") and _calls_to_run(replies) and not run.is_past_tools():
@@ -192,7 +193,7 @@ class ReplayChatGenerator:
         :raises ModelFailed: for the agent's own generator, whatever it raises.
         """
         started = run.now()
-        is_own = self.name == AGENT_GENERATOR
+        is_own = self.agentstate_name == AGENT_GENERATOR
         cache = run.semantic_cache if is_own else None
         hit = cache.find(messages, options) if cache is not None else None
         if hit is not None:
@@ -212,7 +213,7 @@ class ReplayChatGenerator:
             run.to_executing()
         committed = run.journal.reply(
             NewReply(
-                name=self.name,
+                name=self.agentstate_name,
                 seq=seq,
                 messages=bodies,
                 started_at=started,
@@ -247,9 +248,9 @@ class ReplayChatGenerator:
         try:
             replies = _check_replies((yield shown))
         except Exception as error:
-            if self.name != AGENT_GENERATOR:
+            if self.agentstate_name != AGENT_GENERATOR:
                 raise  # a hook's generator: the hook decides what its failure means
-            raise ModelFailed(self.name, seq, raised_by(error), started, run.now()) from error
+            raise ModelFailed(self.agentstate_name, seq, raised_by(error), started, run.now()) from error
         encoded = [_with_call_ids(reply) for reply in replies]
         return [reply for reply, _ in encoded], [body for _, body in encoded]
 

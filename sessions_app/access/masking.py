@@ -10,6 +10,7 @@ read from the database is changed. A mask never raises, whatever the value is, a
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,7 @@ from typing import Any, Self, TypeVar
 from django.conf import settings
 from django.db.models import Model
 
+from agentstate.names import STAFF_NOTE
 from sessions_app.access import tool_names
 from sessions_app.access.hiding.names import HiddenNames, normalized
 from sessions_app.access.hiding.patterns import HiddenPattern
@@ -72,7 +74,16 @@ _FIELD_OF = {"small": "result", "beginning": "result"}
 _ALSO_NAMED = {"sent": ("arguments",), "edited": ("arguments",)}
 # Columns of calls whose values are the texts of tools' messages.
 _OF_CALLS = ("result", "error")
+# Messages that were stored before they were marked begin with the sentence itself.
+NOTE_OF_CHANGE = re.compile(
+    rf"(?:{re.escape(STAFF_NOTE)} )?A person changed the arguments of '(?P<tool>[^']*)'"
+)
 _LOGGER = logging.getLogger(__name__)
+
+
+def is_note(text: str) -> bool:
+    """Whether the text begins like one that tells the model that a person changed a call's arguments."""
+    return NOTE_OF_CHANGE.match(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +140,11 @@ class Mask:
         return HIDDEN if value else value
 
     def message(self, role: str, text: str) -> str:
-        """The text of a message, by its column's name. A tool's message has the result or the error of a call."""
-        is_hidden = role == Message.Role.TOOL and any(map(self.hides_key, _OF_CALLS))
-        return HIDDEN if text and is_hidden else str(self.named("text", text))
+        """The text of a message, by its column's name. A tool's message has the result or the error of a call, and one
+        that tells the model of a person's change has the arguments.
+        """
+        repeats = _OF_CALLS if role == Message.Role.TOOL else ("arguments", "sent") if is_note(text) else ()
+        return HIDDEN if text and any(map(self.hides_key, repeats)) else str(self.named("text", text))
 
     def hides_key(self, name: str) -> bool:
         """Whether what stands under this name is hidden; see `hiding.names`."""

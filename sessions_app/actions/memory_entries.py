@@ -65,7 +65,7 @@ def erase_entry(
     session, reason = _begin(ERASE_ENTRY, session_id, reason, expected_version)
     entry = _entry(session, entry_id)
     entry.delete()
-    ErasedEntry.objects.create(key=entry.key, session=session)
+    ErasedEntry.objects.get_or_create(key=entry.key, defaults={"session": session})
     return commit(session, ERASE_ENTRY.event, actor, reason, {"entry": entry_id})
 
 

@@ -38,6 +38,13 @@ class ToolCallAdmin(HistoryRows):
     fields = (*list_display, "shown_id", "idempotency_key", "started_at")
     readonly_fields = ("shown_tool", "shown_id", "desk")
 
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> ToolCall | None:
+        """Masked: Django shows its name, which is that of the tool."""
+        row: ToolCall | None = super().get_object(request, object_id, from_field)
+        return row and Mask.configured().row(row)
+
     @admin.display(description="Tool")
     def shown_tool(self, row: ToolCall) -> str:
         return Mask.configured().tool(row.tool)

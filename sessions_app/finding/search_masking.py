@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connection
 
 # Raise it when `sessions_app.access.masking` hides more, or less, with the same settings.
-VERSION = 1
+VERSION = 2
 NAME = "masking"
 MIXED = 0
 # A condition with one parameter, `present()`: the index was made with the present masking.
@@ -20,7 +20,9 @@ IS_PRESENT = f"EXISTS (SELECT 1 FROM sessions_app_search_mark WHERE name = '{NAM
 
 def present() -> int:
     """The number of the masking that is configured now."""
-    configured = [VERSION, sorted(settings.AGENTSTATE_MASK_KEYS), sorted(settings.AGENTSTATE_MASK_PATTERNS)]
+    keys, patterns = settings.AGENTSTATE_MASK_KEYS, settings.AGENTSTATE_MASK_PATTERNS
+    # Where nothing is hidden, each version hides the same.
+    configured = [VERSION if keys or patterns else 1, sorted(keys), sorted(patterns)]
     return -int(sha256(json.dumps(configured).encode()).hexdigest()[:15], 16) - 1
 
 

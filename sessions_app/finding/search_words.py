@@ -89,7 +89,7 @@ def plain(value: Any) -> str:
 
 def call_text(call: ToolCall, mask: Mask) -> str:
     """The text of a call that is indexed and searched."""
-    values = (mask.named(name, getattr(call, name)) for name in CALL_FIELDS)
+    values = (mask.column(name, getattr(call, name)) for name in CALL_FIELDS)
     return BETWEEN.join(filter(None, [mask.tool(call.tool), *map(plain, values)]))
 
 

@@ -152,6 +152,9 @@ def _with_replacements(branch: Branch, messages: list[Json]) -> list[Json]:
         for event in repairs.on_each({branch: 0})[branch.pk]
         if event.data.get("what") == repairs.OF_A_MESSAGE
     }
+    # A replacement may itself have been replaced, by one behind it.
+    for position in sorted(replaced, reverse=True):
+        replaced[position] = replaced.get(replaced[position], replaced[position])
     return [
         {**row, "replaced_by": replaced[row["position"]]} if row["position"] in replaced else row
         for row in messages

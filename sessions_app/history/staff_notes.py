@@ -5,20 +5,16 @@ with the changed call directly after it. What is marked as the customer's words 
 session is started, replies of the agent may stand directly after them.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from django.utils import timezone
 
-from agentstate.names import STAFF_NOTE
-from sessions_app.access.masking import Mask
+from sessions_app.access.masking import NOTE_OF_CHANGE, Mask
 from sessions_app.models import Message, ToolCall
 from sessions_app.wording import Show, changes, plainly
 
 Place = tuple[int, int]  # the branch and the position of a message
-# Messages that were stored before they were marked begin with the sentence itself.
-_BEGINNING = re.compile(rf"(?:{re.escape(STAFF_NOTE)} )?A person changed the arguments of '(?P<tool>[^']*)'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,7 @@ def note_places(messages: Iterable[Message]) -> dict[Place, str]:
     candidates: dict[Place, str] = {}
     for message in messages:
         beginning = (
-            _BEGINNING.match(message.text)
+            NOTE_OF_CHANGE.match(message.text)
             if message.role == Message.Role.USER and not message.author and not message.from_customer
             else None
         )

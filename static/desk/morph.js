@@ -91,8 +91,24 @@
   }
   function element(before, after, ids, added) {
     if (after.matches(KEPT) || before.isEqualNode(after)) return;
+    const untouched = isAsSent(before);
     attributes(before, after);
     children(before, after, ids, added);
+    if (untouched) reset(before);
+  }
+
+  // A field that was changed and put back shows no new value by itself. One that is changed keeps what is in it.
+  const isBox = (field) => field.matches("[type=checkbox], [type=radio]");
+  const isText = (field) => field.matches("textarea, input:not([type=hidden], [type=checkbox], [type=radio])");
+  function isAsSent(field) {
+    if (isBox(field)) return field.checked === field.defaultChecked;
+    if (isText(field)) return field.value === field.defaultValue;
+    return field.matches("select") && [...field.options].every((option) => option.selected === option.defaultSelected);
+  }
+  function reset(field) {
+    if (isBox(field)) field.checked = field.defaultChecked;
+    else if (isText(field)) { if (field.value !== field.defaultValue) field.value = field.defaultValue; }
+    else for (const option of field.options) option.selected = option.defaultSelected;
   }
 
   // A text that changes would put the end of what is selected in it at its beginning.

@@ -84,6 +84,7 @@ class ArgumentsForm(TypedArguments, CallForm):
     """The arguments are read from the fields of the tool's schema. The state is shown beside them, for reading only."""
 
     details = "session/_dialog_arguments.html"
+    decides = True
 
     reason = optional_reason()
 

@@ -142,6 +142,7 @@ class ApproveForm(TypedArguments, ContinuingForm, CallForm):
 class ReuseForm(ContinuingForm, CallForm):
     """For a call that ran already on a discarded branch."""
 
+    decides = True
     button_if_changed = "Use the recorded result and continue with the new definition"
 
     reason = optional_reason()

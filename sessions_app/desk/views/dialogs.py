@@ -207,6 +207,8 @@ def _render(request: Request, form: ActionForm, *, status: int = 200, moved: boo
         typed = request.POST.copy()
         typed["version"] = str(session.version)
         typed["definition"] = session.new_definition
+        if "fingerprint" in typed and details.get("card") is not None:
+            typed["fingerprint"] = details["card"].fingerprint
         form.data = typed
     template = "session/dialog.html#dialog" if wants_part(request) else "session/dialog.html"
     return render_page(request, template, values, status=status)

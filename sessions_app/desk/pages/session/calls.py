@@ -49,6 +49,7 @@ class CallItem:
     shown: its result, None where there is none or it is too big to be read with the others.
     agent: that of the session, by whose policies the arguments are shown.
     size: of the result as JSON text, in characters; ``beginning`` is that of one that is too big.
+    given_id: that of the call as it is stored, by which a breakpoint names it; it is not shown.
     """
 
     row: ToolCall
@@ -58,6 +59,7 @@ class CallItem:
     beginning: str = ""
     replaced: Replacement | None = None
     agent: RegisteredAgent | None = None
+    given_id: str = ""
 
     @classmethod
     def of(cls, row: ToolCall, mask: Mask, agent: RegisteredAgent | None) -> "CallItem":
@@ -71,6 +73,7 @@ class CallItem:
             size=copy.size or 0,
             beginning=shown.beginning(mask, beginning) if beginning else "",
             agent=agent,
+            given_id=row.call_id,
         )
 
     @classmethod
@@ -82,6 +85,7 @@ class CallItem:
             approval=getattr(copy, "approval", None),
             shown=readable(copy.result) if copy.result is not None else None,
             agent=agent,
+            given_id=row.call_id,
         )
 
     @property

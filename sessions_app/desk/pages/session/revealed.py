@@ -71,7 +71,9 @@ def _at(model: type[Row], context: SessionContext, key: str) -> Row | None:
 def _call(name: str, read: Callable[[ToolCall], Any]) -> _Finder:
     def find_call(context: SessionContext, key: str) -> _StoredValue | None:
         call = _at(ToolCall, context, key)
-        what = f"of call {call.position} of {in_one_line(call.tool, _NAME)}" if call else ""
+        what = (
+            f"of call {call.position} of {in_one_line(context.mask.tool(call.tool), _NAME)}" if call else ""
+        )
         return (f"{name} {what}", read(call), call) if call else None
 
     return find_call
