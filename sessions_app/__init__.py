@@ -14,6 +14,7 @@ _NEEDED = (
     "django",
     "django_htmx",
     "environs",
+    "filetype",
     "jsonschema",
     "kombu",
     "psycopg",
