@@ -239,12 +239,8 @@ class SessionAdmin(ReadOnly):
         )
         for call in waiting.defer("result", "state").order_by("position")[:NEWEST]:
             key = (DECIDE if call.status == CallStatus.DOUBT else APPROVE).key
-            links.append(
-                (
-                    address("dialog", session.pk, key, call=call.pk),
-                    f"{key} {Mask.configured().tool(call.tool)}",
-                )
-            )
+            words = f"{key} {Mask.configured().tool(call.tool)}"
+            links.append((address("dialog", session.pk, key, call=call.pk), words))
         return format_html_join(" · ", '<a href="{}">{}</a>', links)
 
     def get_actions(self, request: HttpRequest) -> Any:
