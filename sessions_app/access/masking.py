@@ -74,16 +74,11 @@ _FIELD_OF = {"small": "result", "beginning": "result"}
 _ALSO_NAMED = {"sent": ("arguments",), "edited": ("arguments",)}
 # Columns of calls whose values are the texts of tools' messages.
 _OF_CALLS = ("result", "error")
-# Messages that were stored before they were marked begin with the sentence itself.
+# How a message begins that tells the model of changed arguments. Those stored before they were marked lack the mark.
 NOTE_OF_CHANGE = re.compile(
     rf"(?:{re.escape(STAFF_NOTE)} )?A person changed the arguments of '(?P<tool>[^']*)'"
 )
 _LOGGER = logging.getLogger(__name__)
-
-
-def is_note(text: str) -> bool:
-    """Whether the text begins like one that tells the model that a person changed a call's arguments."""
-    return NOTE_OF_CHANGE.match(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +138,12 @@ class Mask:
         """The text of a message, by its column's name. A tool's message has the result or the error of a call, and one
         that tells the model of a person's change has the arguments.
         """
-        repeats = _OF_CALLS if role == Message.Role.TOOL else ("arguments", "sent") if is_note(text) else ()
-        return HIDDEN if text and any(map(self.hides_key, repeats)) else str(self.named("text", text))
+        repeated: tuple[str, ...] = ()
+        if role == Message.Role.TOOL:
+            repeated = _OF_CALLS
+        elif NOTE_OF_CHANGE.match(text):
+            repeated = ("sent", *_ALSO_NAMED["sent"])
+        return HIDDEN if text and any(map(self.hides_key, repeated)) else str(self.named("text", text))
 
     def hides_key(self, name: str) -> bool:
         """Whether what stands under this name is hidden; see `hiding.names`."""
@@ -158,8 +157,7 @@ class Mask:
         """A copy of the row for showing, with its values and those of its loaded related rows hidden.
 
         No query but that of `tool`. The row itself stays as it is; where nothing is hidden, it is returned. A value is
-        masked when it is first read.
-        See `masked_copy` for what the copy refuses.
+        masked when it is first read. See `masked_copy` for what the copy refuses.
         """
         return self.rows([row])[0]
 
