@@ -153,9 +153,15 @@ def test_a_web_process_has_its_views_before_the_first_request_and_never_collects
     assert loaded(code, "haystack") == []
 
 
+def test_the_commands_that_run_no_agent_do_not_import_haystack() -> None:
+    names = ("agent", "rebuild_search", "up", "update_search")
+    modules = ", ".join(f"sessions_app.management.commands.{name}" for name in names)
+    assert loaded(f"import django; django.setup(); import {modules}", "haystack") == []
+
+
 @pytest.mark.slow
 def test_a_worker_imports_haystack() -> None:
-    """The counterpart, so that the test above cannot pass for a wrong name."""
+    """The counterpart, so that the tests above cannot pass for a wrong name."""
     assert loaded("import django; django.setup(); import sessions_app.runtime.worker", "haystack") == [
         "haystack"
     ]
