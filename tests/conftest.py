@@ -112,7 +112,7 @@ def older_databases(
     return OlderDatabases(tmp_path_factory.mktemp("older"), _postgres_of(request))
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def older(
     request: pytest.FixtureRequest, older_databases: "OlderDatabases", django_db_blocker: DjangoDbBlocker
 ) -> Iterator["Older"]:

@@ -166,11 +166,11 @@ def test_more_sessions_than_postgresql_can_compute_for_are_limited_by_its_cores(
 PARTS = [
     "steps-sqlite",
     pytest.param("steps-postgresql", marks=pytest.mark.long),
-    "writes",
+    pytest.param("writes", marks=pytest.mark.long),
     pytest.param("window", marks=pytest.mark.long),
     pytest.param("start", marks=pytest.mark.long),
     pytest.param("pages", marks=pytest.mark.long),
-    "search",
+    pytest.param("search", marks=pytest.mark.long),
     pytest.param("live", marks=pytest.mark.long),
     pytest.param("up", marks=pytest.mark.long),
 ]

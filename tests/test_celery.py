@@ -121,7 +121,12 @@ def test_beat_finds_a_session_whose_wake_up_was_lost(env):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "pool, sessions, gives_way",
-    [("threads", 1, False), ("threads", 2, True), ("prefork", 1, False), ("prefork", 2, True)],
+    [
+        ("threads", 1, False),
+        ("threads", 2, True),
+        pytest.param("prefork", 1, False, marks=pytest.mark.long),
+        pytest.param("prefork", 2, True, marks=pytest.mark.long),
+    ],
 )
 def test_a_session_gives_way_behind_its_slice_only_where_another_waits_for_its_worker(
     pool, sessions, gives_way, env
@@ -301,7 +306,12 @@ def server(redis_url):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "pool, how", [("threads", "a replica"), ("prefork", "a replica"), ("threads", "without a disk")]
+    "pool, how",
+    [
+        ("threads", "a replica"),
+        pytest.param("prefork", "a replica", marks=pytest.mark.long),
+        pytest.param("threads", "without a disk", marks=pytest.mark.long),
+    ],
 )
 def test_a_worker_goes_on_when_a_broker_takes_writes_again_which_it_has_refused(pool, how, env, server):
     with running((*WORKER, "--pool", pool), env) as worker:
@@ -318,7 +328,7 @@ def test_a_worker_goes_on_when_a_broker_takes_writes_again_which_it_has_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [WORKER, BEAT])
-@pytest.mark.parametrize("how", ["a replica", "full"])
+@pytest.mark.parametrize("how", ["a replica", pytest.param("full", marks=pytest.mark.long)])
 def test_a_process_that_starts_while_the_broker_refuses_writes_waits_for_it(command, how, env, server):
     with refusing_writes(server, how), running(command, env) as process:
         process.wait_for_output("Cannot connect to redis|Connection error", 30)

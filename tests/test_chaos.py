@@ -60,12 +60,13 @@ def tell(record_property):
 @pytest.mark.parametrize(
     "url, agents, slice_seconds",
     [
-        pytest.param("postgres", ("desk", "long", "quick"), "20", marks=pytest.mark.long),
+        ("postgres", ("desk", "long", "quick"), "20"),
         ("sqlite", ("desk", "quick"), "0.001"),
     ],
     indirect=["url"],
     ids=["postgres", "sqlite"],
 )
+@pytest.mark.long
 def test_killed_at_every_moment(url, agents, slice_seconds, redis_server, redis_url, folder, tell):
     plain = {agent: plainly(agent) for agent in agents}
     env = chaos_environment(

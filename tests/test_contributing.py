@@ -121,6 +121,7 @@ def test_an_action_is_added_in_five_files_outside_the_tests() -> None:
     assert len({file for file in files if not file.startswith("tests/")}) == 5
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_tests_of_the_tables_pass_once_the_action_is_added(project: Path) -> None:
     files = ("availability", "actions_refusals", "action_declarations", "bulk", "roles", "security_page")

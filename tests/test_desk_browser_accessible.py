@@ -28,6 +28,8 @@ GROUPS = {
     "of a session": [route for route in PAGES if "session_id" in route],
     "of many sessions": [route for route in PAGES if "session_id" not in route],
 }
+# Dialogs with each kind of field: a reason, checkpoints, arguments, a choice, a breakpoint, a value, an answer.
+OF_EACH_KIND = {"rewind", "fork", "approve", "arguments", "decide", "breakpoint", "state-value", "answer"}
 # What a page asks for by itself, what only a POST reaches, and old addresses.
 NO_PAGES = {
     "live",
@@ -112,7 +114,9 @@ def query_of(fields: dict[str, Any]) -> str:
     return urlencode(query)
 
 
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize(
+    "name", [name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.long) for name in ACTIONS]
+)
 def test_every_dialog_is_accessible_and_stays_one_with_its_errors(page, name):
     session, fields = session_for(name)
     page.goto(f"/sessions/{session.pk}/")

@@ -252,7 +252,15 @@ FILTERS = [
 
 
 @pytest.mark.usefixtures("sessions")
-@pytest.mark.parametrize("walked, are_most", [(1, False), (1, True), (4, True), (100, False)])
+@pytest.mark.parametrize(
+    "walked, are_most",
+    [
+        (1, False),
+        pytest.param(1, True, marks=pytest.mark.long),
+        (4, True),
+        pytest.param(100, False, marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("oldest_first", [False, True])
 def test_a_list_has_each_session_that_meets_its_filters_once_and_in_order(
     person: User, walked: int, are_most: bool, oldest_first: bool, monkeypatch: pytest.MonkeyPatch

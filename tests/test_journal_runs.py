@@ -218,7 +218,7 @@ def dies(durable: WrappedAgent, adapter: Adapter, number: int, committed: bool, 
 @pytest.mark.parametrize(
     "make",
     [
-        "file",
+        pytest.param("file", marks=pytest.mark.long),
         pytest.param("valkey", marks=[pytest.mark.redis, pytest.mark.long]),
         pytest.param("orm", marks=pytest.mark.django_db),
     ],

@@ -26,6 +26,7 @@ def test_a_step_takes_so_much_of_the_database(new_database: NewDatabases) -> Non
     assert round(stored * STEPS / PAGE) == pytest.approx(1_452, abs=1), f"{stored} bytes a step"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_step_takes_so_much_of_postgresql(new_database: NewDatabases) -> None:
     stored = ask("benchmarks.steps", "agentstate", "--url", new_database("postgres"), "--steps", "1000")[

@@ -30,6 +30,7 @@ def checked(database_url: str, *options: str) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-3000:]}"
 
 
+@pytest.mark.long
 def test_a_database_of_0_1_is_taken_over_on_sqlite(sqlite_url: str, tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "db.sqlite3")
     try:

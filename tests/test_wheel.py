@@ -152,7 +152,7 @@ def model() -> Iterator[dict[str, str]]:
         thread.join()
 
 
-@pytest.mark.parametrize("kill_at", range(1, 5))
+@pytest.mark.parametrize("kill_at", [1, 2, *(pytest.param(at, marks=pytest.mark.long) for at in (3, 4))])
 def test_the_script_of_the_readme_runs_as_it_stands_also_when_it_is_killed(
     library: Path, model: dict[str, str], tmp_path: Path, kill_at: int
 ) -> None:
