@@ -18,6 +18,7 @@ from sessions_app import actions
 from sessions_app.access.errors import Invalid, NotFound, Refused
 from sessions_app.access.masking import HIDDEN
 from sessions_app.models import Checkpoint, RegisteredAgent, Session
+from sessions_app.models import ToolCall as ToolCallRow
 from tests import builders, driving, sample_agents
 from tests.builders import SYSTEM
 from tests.sample_agents import effects
@@ -457,6 +458,31 @@ def test_a_hidden_value_in_a_condition_is_hidden_on_the_page(
         assert answer.status_code == 200
         assert HIDDEN in answer.content.decode()
         assert "A1-secret" not in answer.content.decode()
+
+
+@pytest.mark.parametrize("key", ["edited", "sent", "arguments"])
+@pytest.mark.parametrize("column", ["edited", "sent"])
+def test_arguments_at_a_breakpoint_are_sent_back_unchanged_whatever_of_them_is_hidden(
+    desk: driving.Desk, operator: Client, settings: Any, key: str, column: str
+) -> None:
+    session = stopped_before_refund(desk)
+    call = ToolCallRow.objects.get(call_id="r1")
+    changed = {"order": "A1", "amount": 3}
+    actions.change_arguments(
+        actor=builders.actor("supervisor"), session_id=session.pk, call_id=call.pk, arguments=changed
+    )
+    if column == "sent":
+        ToolCallRow.objects.filter(pk=call.pk).update(sent=changed)
+    settings.AGENTSTATE_MASK_KEYS = [key]
+    address = f"/sessions/{session.pk}/arguments/"
+    page = operator.get(address, {"call": call.pk})
+    fields = {field.input_name: field.value for field in page.context["fields"]}
+    assert (HIDDEN in str(fields)) is (key in (column, "arguments"))
+    session.refresh_from_db()
+    answer = operator.post(address, {"version": session.version, "call_id": call.pk, **fields})
+    assert answer.status_code == 302
+    call.approval.refresh_from_db()
+    assert call.approval.edited == changed
 
 
 # On the command line

@@ -167,3 +167,26 @@ def test_only_what_the_type_of_an_argument_rules_out_does_not_fit(
     schema: Any, value: Any, fits: bool
 ) -> None:
     assert (unfit({"it": value}, {"properties": {"it": schema}}) == "") is fits
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "keys, patterns",
+    [(["edited"], []), (["sent"], []), (["arguments"], []), (["amount"], []), ([], ["CLM-77"])],
+)
+def test_a_call_that_is_asked_about_again_is_approved_unchanged_whatever_of_it_is_hidden(
+    operator: Client, settings: Any, keys: list[str], patterns: list[str]
+) -> None:
+    session = refund(**REFUND)
+    before = {"claim": "CLM-77", "amount": 80}
+    Approval.objects.update(edited=before)
+    settings.AGENTSTATE_MASK_KEYS, settings.AGENTSTATE_MASK_PATTERNS = keys, patterns
+    address = f"/sessions/{session.pk}/approve/"
+    page = operator.get(address, {"call": Approval.objects.get().call_id})
+    fields = page.context["card"].fields
+    shown = page.context["form"].initial
+    sent = {name: shown[name] for name in ("version", "call_id", "fingerprint")}
+    answer = operator.post(address, sent | {field.input_name: field.value for field in fields})
+    assert answer.status_code == 302
+    approval = Approval.objects.get()
+    assert (approval.decision, approval.edited) == ("approved", before)

@@ -98,12 +98,18 @@ class ToolCall(BranchRow):
         return f"{self.tool} {self.position}"
 
     @property
+    def column_of_run(self) -> str:
+        """The column of the arguments that run, or have run: ``arguments``, ``sent``, or ``edited`` of the approval."""
+        if self.sent is not None:
+            return "sent"
+        approval = self._state.fields_cache.get("approval")
+        return "arguments" if approval is None or approval.edited is None else "edited"
+
+    @property
     def ran_with(self) -> dict[str, object]:
         """The arguments that run, or have run; before the start those that a person approved, if that is loaded."""
-        approval = self._state.fields_cache.get("approval")
-        arguments: dict[str, object] = self.arguments if self.sent is None else self.sent
-        if self.sent is None and approval is not None and approval.edited is not None:
-            arguments = approval.edited
+        column = self.column_of_run
+        arguments: dict[str, object] = getattr(self.approval if column == "edited" else self, column)
         return arguments
 
     @cached_property

@@ -12,7 +12,8 @@ from sessions_app.access.masking import Mask
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import CHANGE_ARGUMENTS, REMOVE_BREAKPOINT, SET_BREAKPOINT
 from sessions_app.desk.forms.base import ActionForm, optional_reason
-from sessions_app.desk.forms.calls import CallForm, TypedArguments
+from sessions_app.desk.forms.calls import CallForm
+from sessions_app.desk.forms.edited import Edited, typed_arguments
 from sessions_app.desk.forms.fields import Key
 from sessions_app.desk.pages import arguments as argument_fields
 from sessions_app.desk.pages.arguments import PREFIX
@@ -80,7 +81,7 @@ class RemoveBreakpointForm(ActionForm):
         return actions.remove_breakpoint(**arguments)
 
 
-class ArgumentsForm(TypedArguments, CallForm):
+class ArgumentsForm(CallForm):
     """The arguments are read from the fields of the tool's schema. The state is shown beside them, for reading only."""
 
     details = "session/_dialog_arguments.html"
@@ -101,8 +102,18 @@ class ArgumentsForm(TypedArguments, CallForm):
         calls = ToolCall.objects.select_related("approval").filter(branch__session=self.session)
         call = calls.filter(pk=arguments["call_id"]).first()
         # For a call that the session does not have the action says what is wrong, after whether the person may.
-        edited, how = self.typed_arguments(call.tool, call.ran_with) if call is not None else ({}, {})
+        edited, how = self._typed(call) if call is not None else ({}, {})
         return actions.change_arguments(arguments=edited, **how, **arguments)
+
+    def _typed(self, call: ToolCall) -> tuple[dict[str, Any], Edited]:
+        return typed_arguments(
+            call.tool,
+            call.ran_with,
+            self.data,
+            agent=self.session.registered_agent,
+            mask=self.context.mask,
+            column=call.column_of_run,
+        )
 
 
 FORMS: dict[Action, type[ActionForm]] = {

@@ -10,7 +10,7 @@ from sessions_app.access.action import Action
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import APPROVE, DECIDE, REJECT, REUSE
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm, optional_reason
-from sessions_app.desk.forms.edited import Edited, are_edited, edited_arguments, typed_arguments
+from sessions_app.desk.forms.edited import are_edited, edited_arguments
 from sessions_app.desk.forms.fields import Key, LongText
 from sessions_app.desk.forms.outcomes import (
     BUTTON_NAMES,
@@ -81,16 +81,7 @@ class CallForm(ActionForm):
         return summary_of(self.session.registered_agent, call, self.context.mask)
 
 
-class TypedArguments(ActionForm):
-    """A form with a field for each argument of a call, see `sessions_app.desk.pages.arguments`."""
-
-    def typed_arguments(self, tool: str, present: dict[str, Any]) -> tuple[dict[str, Any], Edited]:
-        """See `sessions_app.desk.forms.edited`."""
-        agent = self.session.registered_agent
-        return typed_arguments(tool, present, self.data, agent=agent, mask=self.context.mask)
-
-
-class ApproveForm(TypedArguments, ContinuingForm, CallForm):
+class ApproveForm(ContinuingForm, CallForm):
     """``edited`` is read from the fields of the tool's schema, see `sessions_app.desk.pages.arguments`."""
 
     button_if_changed = APPROVE.button

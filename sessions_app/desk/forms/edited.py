@@ -29,20 +29,22 @@ def typed_arguments(
     *,
     agent: RegisteredAgent | None,
     mask: Mask,
+    column: str = "arguments",
     prefix: str = PREFIX,
 ) -> tuple[Arguments, Edited]:
     """The arguments as they stand in the fields; those that the form does not show are the present ones.
 
     :param typed: What was sent, by the names of the inputs, which begin with ``prefix``.
+    :param column: That of the present arguments, by whose name they may be hidden.
     :raises ActionError: naming the argument whose value is not one of its type.
     """
     schema = published_tool(agent, tool, mask).get("parameters") or {}
-    shown = mask.column("arguments", present)
+    shown = mask.column(column, present)
     try:
         edited = argument_fields.read(typed, shown, schema, prefix=prefix)
     except argument_fields.WrongValue as error:
         raise ActionError(str(error), argument=error.argument) from None
-    restored: Arguments = mask.restore(edited, present, column="arguments")
+    restored: Arguments = mask.restore(edited, present, column=column)
     hidden = {
         shown_name: name
         for (name, value), (shown_name, item) in zip(present.items(), shown.items(), strict=False)
@@ -80,8 +82,16 @@ def edited_arguments(
     """The same for the request of an approval, with its call; None for a form that does not show its arguments."""
     if approval is None or not any(name.startswith(prefix) for name in typed):
         return None, {}
-    present = approval.arguments if approval.edited is None else approval.edited
-    return typed_arguments(approval.call.tool, present, typed, agent=agent, mask=mask, prefix=prefix)
+    column = "arguments" if approval.edited is None else "edited"
+    return typed_arguments(
+        approval.call.tool,
+        approval.run_arguments,
+        typed,
+        agent=agent,
+        mask=mask,
+        column=column,
+        prefix=prefix,
+    )
 
 
 def are_edited(

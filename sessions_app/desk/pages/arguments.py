@@ -21,6 +21,8 @@ from sessions_app.invisible import escaped_in_json
 from sessions_app.wording import shorten
 
 PREFIX = "arg-"
+# Of a field for a hidden value: one of its own type could not hold it, and would send another value back.
+HIDDEN_KIND = "json"
 # Characters of one argument in the sentence about a call.
 LONGEST_IN_SENTENCE = 80
 
@@ -138,6 +140,8 @@ def fields(
     for name in [*arguments, *(name for name in properties if name not in arguments)]:
         argument_schema = schema_of(name, schema)
         kind = _kind(argument_schema, arguments.get(name, defaults.get(name)))
+        if current.get(name) == HIDDEN:
+            kind = HIDDEN_KIND
         requested = _text(kind, arguments[name]) if name in arguments else ""
         default = _text(kind, defaults[name]) if name in defaults else ""
         present = _text(kind, current[name]) if name in current else default
@@ -257,7 +261,7 @@ def read(
 
 def _kind(schema: Mapping[str, Any], value: Any) -> str:
     if value == HIDDEN:
-        return "json"  # the field of its own type could not hold it, and would send another value back
+        return HIDDEN_KIND
     if schema.get("enum"):
         return "choice"
     declared = schema.get("type")
