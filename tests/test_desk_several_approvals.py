@@ -6,6 +6,7 @@ from html import unescape
 import pytest
 from django.utils import timezone
 
+from sessions_app.access.typed import REASON_CHARACTERS, REJECTION_CHARACTERS
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.models import Approval, Session
 from tests import builders
@@ -82,6 +83,26 @@ def test_the_ticked_ones_are_approved_and_no_other(operator, three):
 def test_the_ticked_ones_are_rejected_with_a_message(operator, three):
     assert operator.post(ADDRESS, ticks(three, "reject", text="Not today")).status_code == 302
     assert set(Approval.objects.values_list("decision", "message")) == {("rejected", "Not today")}
+
+
+def test_the_message_to_several_agents_may_be_as_long_as_that_to_one_and_a_note_as_that_of_one(
+    operator, three
+):
+    page = operator.get("/inbox/?tool=issue_refund").content.decode()
+    assert f'name="text"\n      maxlength="{REJECTION_CHARACTERS}"' in page
+    session = three[2].session
+    single = operator.get(f"/sessions/{session.pk}/reject/", {"call": three[2].call_id}).content.decode()
+    assert f'maxlength="{REJECTION_CHARACTERS}"' in single
+    long = "x" * (REASON_CHARACTERS + 1)
+    refused = operator.post(ADDRESS, ticks(three, text=long))
+    assert refused.status_code == 400
+    assert "at most 2000 characters (it has 2001)" in refused.content.decode()
+    assert decisions() == ["", "", ""]
+    longest = "x" * REJECTION_CHARACTERS
+    refused = operator.post(ADDRESS, ticks(three, "reject", text=longest + "x"))
+    assert "at most 4000 characters (it has 4001)" in refused.content.decode()
+    assert operator.post(ADDRESS, ticks(three, "reject", text=longest)).status_code == 302
+    assert set(Approval.objects.values_list("message", flat=True)) == {longest}
 
 
 @pytest.mark.slow

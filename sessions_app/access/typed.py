@@ -20,6 +20,7 @@ KB = 1024
 MOST_TAGS = 20
 TAG_CHARACTERS = 50
 REASON_CHARACTERS = 2000
+REJECTION_CHARACTERS = 4000  # of what the agent reads instead of a result, on the desk
 MESSAGE_BYTES = 100 * KB
 JSON_BYTES = 256 * KB
 JSON_DEPTH = 100

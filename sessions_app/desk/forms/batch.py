@@ -10,7 +10,7 @@ from django import forms
 
 from sessions_app import actions, locks
 from sessions_app.access.errors import ActionError
-from sessions_app.access.typed import REASON_CHARACTERS, whole_number
+from sessions_app.access.typed import REASON_CHARACTERS, REJECTION_CHARACTERS, whole_number
 from sessions_app.action_list import APPROVE, REJECT
 from sessions_app.desk.forms.edited import edited_arguments
 from sessions_app.desk.pages.approvals import prefix_of, stored_fingerprint
@@ -47,7 +47,7 @@ class BatchForm(forms.Form):
         choices=[(action.key, action.button) for action in (APPROVE, REJECT)],
         error_messages={"required": f"Nothing was decided. Choose {APPROVE.button} or {REJECT.button}."},
     )
-    text = forms.CharField(required=False, max_length=REASON_CHARACTERS)
+    text = forms.CharField(required=False, max_length=REJECTION_CHARACTERS)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -77,6 +77,13 @@ class BatchForm(forms.Form):
             self.add_error(None, "These are calls of several tools. Decide the calls of one tool at a time.")
         if data.get("decision") == REJECT.key and not data.get("text"):
             self.add_error("text", "Tell the agents why: they read this instead of a result.")
+        note = data.get("text", "")
+        if data.get("decision") == APPROVE.key and len(note) > REASON_CHARACTERS:
+            self.add_error(
+                "text",
+                f"A note has at most {REASON_CHARACTERS} characters (it has {len(note)}). Only a message to the agents "
+                f"may have up to {REJECTION_CHARACTERS}.",
+            )
         return data
 
     def run(self, context: PageContext) -> list[Outcome]:

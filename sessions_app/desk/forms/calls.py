@@ -7,7 +7,7 @@ from django.http import Http404
 
 from sessions_app import actions
 from sessions_app.access.action import Action
-from sessions_app.access.typed import whole_number
+from sessions_app.access.typed import REJECTION_CHARACTERS, whole_number
 from sessions_app.action_list import APPROVE, DECIDE, REJECT, REUSE
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm, optional_reason
 from sessions_app.desk.forms.edited import are_edited, edited_arguments
@@ -160,7 +160,7 @@ class ReuseForm(ContinuingForm, CallForm):
 class RejectForm(CallForm):
     message = LongText(
         label="Message to the agent",
-        max_length=4000,
+        max_length=REJECTION_CHARACTERS,
         widget=forms.Textarea(attrs={"rows": 2}),
         error_messages={"required": "Tell the agent why: it reads this instead of a result."},
     )

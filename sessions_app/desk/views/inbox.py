@@ -9,6 +9,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from agentstate.names import SCRIPTED_MODEL
 from sessions_app.access.errors import Invalid
+from sessions_app.access.typed import REJECTION_CHARACTERS
 from sessions_app.action_list import APPROVE
 from sessions_app.addresses import address
 from sessions_app.desk import toasts
@@ -130,6 +131,7 @@ def _render(
         "finds_failed": not {"status", "phase"} & {*sessions_query},
         "is_cut": session_filter.found.is_cut_listed,
         "batch": form,
+        "most_characters": REJECTION_CHARACTERS,
         # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
         "offers_batch": in_batch and (form is not None or page.has_ticks),
         "mine": mine,
