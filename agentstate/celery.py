@@ -22,7 +22,7 @@ from django.conf import settings
 
 from agentstate.broker import CONNECTION_ERRORS, Channel, why_too_old
 from agentstate.installation import MANAGE
-from agentstate.queues import QUEUE, QUEUES, SWEEP_QUEUE
+from agentstate.queues import LATER_QUEUE, QUEUE, QUEUES, SWEEP_QUEUE
 
 # How long a request or a command waits for an answer of a broker that has stopped; each wake-up is tried twice.
 _PUBLISH_SECONDS = 1
@@ -74,6 +74,7 @@ app.conf.update(
     broker_connection_max_retries=None,
     task_publish_retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0.1},
     task_default_queue=QUEUE,
+    task_routes={"sessions_app.tasks.compare": {"queue": LATER_QUEUE}},
     task_queues=[Queue(name, Exchange(name), routing_key=name) for name in QUEUES],
     task_ignore_result=True,
     result_backend=None,

@@ -44,6 +44,15 @@ def advance(session_id: str) -> None:
 
 @shared_task
 @contained()
+def compare(session_id: str) -> None:
+    """Find the sessions like one that a person has given another history without running it."""
+    from sessions_app.runtime.worker import compare_with_others
+
+    compare_with_others(UUID(session_id))
+
+
+@shared_task
+@contained()
 def sweep() -> None:
     """Recover sessions that lost their worker, wake workers for those that are due, and what else has to be done again
     and again.

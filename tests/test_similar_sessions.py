@@ -1,6 +1,8 @@
 """Each session shows the sessions most like it: by words or by meaning, without a word of what is hidden."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 from django.conf import LazySettings
@@ -9,9 +11,11 @@ from django.db import OperationalError
 from django.test import Client
 from haystack.components.agents import Agent
 
-from sessions_app import tasks
+from agentstate.celery import app
+from agentstate.queues import LATER_QUEUE
+from sessions_app import actions, tasks, wake
 from sessions_app.finding import search_index
-from sessions_app.models import Session, SessionDigest, SessionWord, SimilarSession
+from sessions_app.models import Checkpoint, Message, Session, SessionDigest, SessionWord, SimilarSession
 from sessions_app.runtime import similar
 from tests import builders, driving, sample_agents
 from tests.test_long_term_memory import Topics
@@ -189,3 +193,47 @@ def test_what_is_known_of_a_deleted_session_is_deleted() -> None:
     assert not SimilarSession.objects.exists()
     assert [digest.session_id for digest in SessionDigest.objects.all()] == [second.pk]
     similar.compare(first.pk)
+
+
+@pytest.mark.slow
+def test_a_session_at_rest_is_compared_again_once_its_answer_is_corrected_and_once_that_is_undone(
+    monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    def run_compare(name: str, arguments: tuple[str], **options: Any) -> None:
+        assert name == tasks.compare.name
+        tasks.compare(*arguments)
+
+    monkeypatch.setattr("agentstate.celery.app.send_task", run_compare)
+    for title, text in {"glass": "my windscreen is broken", "roof": "hail hit tiles"}.items():
+        similar.compare(session(text, title).pk)
+    row = builders.done()
+    assert nearest(row) == ["glass"]
+    answer = Message.objects.filter(branch=row.branch, role=Message.Role.ASSISTANT).latest("position")
+    for act, found in (
+        (
+            partial(actions.replace_message, position=answer.position, text="It was the tiles."),
+            {"glass", "roof"},
+        ),
+        (actions.undo, {"glass"}),
+    ):
+        with django_capture_on_commit_callbacks(execute=True):
+            act(actor=builders.SYSTEM, session_id=row.pk, reason="wrong")
+        stored = SimilarSession.objects.filter(session=row).select_related("other")
+        assert {other.other.title for other in stored} == found
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_goes_on_is_not_compared_by_the_action_and_one_at_rest_behind_other_sessions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr("agentstate.celery.app.send_task", lambda name, *args, **options: sent.append(name))
+    row = builders.done()
+    start = Checkpoint.objects.filter(branch=row.branch).earliest("position")
+    for run, name in ((False, wake.COMPARE), (True, wake.ADVANCE)):
+        actions.rewind(
+            actor=builders.SYSTEM, session_id=row.pk, checkpoint_id=start.pk, reason="again", run=run
+        )
+        assert sent.pop() == name
+        assert not sent
+    assert app.amqp.router.route({}, wake.COMPARE)["queue"].name == LATER_QUEUE

@@ -39,7 +39,7 @@ from sessions_app.models import (
 from sessions_app.models.compiled import compiled
 from sessions_app.models.later import update_later
 from sessions_app.unavailable import takes_no_writes
-from sessions_app.wake import wake
+from sessions_app.wake import compare_later, wake
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -234,6 +234,8 @@ def commit(
         data = {**(data or {}), "bulk": actor.bulk}
         _mark_done(actor.bulk, session)
     session.outdate_pages(changed_at or timezone.now())
+    if session.has_changed("branch_id") and session.status not in (Status.QUEUED, Status.RUNNING):
+        compare_later(session.pk)  # no run of it ends, after which a worker would do so
     _record(session, kind, actor, reason, data)
     session.save_changes()
     return session

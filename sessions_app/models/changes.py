@@ -18,6 +18,10 @@ class WritesChanges(LoadedModel):
         """Note what the row holds, for `save_changes`: called when it has been read and locked."""
         self._stored = {name: self.__dict__[name] for name in _compared(type(self))}
 
+    def has_changed(self, name: str) -> bool:
+        """Whether the column, which holds no JSON, has another value than at `keep_stored`; True for a new row."""
+        return self._state.adding or bool(self._stored[name] != self.__dict__[name])
+
     def save_changes(self) -> None:
         """Write what has changed since `keep_stored`, and JSON, which may have changed in place. Inserts a new row.
 
