@@ -247,6 +247,26 @@ def test_the_step_that_failed_took_the_changes_into_the_error_and_out_of_it() ->
     assert [first for first, _ in matching(history.session, TimelineFilter("phase", "error"))[0]] == [failed]
 
 
+def test_a_step_that_goes_on_after_an_error_plans_again_and_one_that_stays_failed_does_not() -> None:
+    history = builders.asked()
+    [first] = Checkpoint.objects.values_list("position", flat=True)
+    history.lookup()
+    failed = history.session.position
+    history.model_fails()
+    history.enter("error")
+    history.event("failed")
+    assert [start for start, _ in matching(history.session, TimelineFilter("phase", "planning"))[0]] == [
+        first
+    ]
+    history.enter("planning")
+    history.reply("Then not.")
+    session = history.end("Then not.")
+    assert session.totals["edges"]["error>planning"] == 1
+    spans, _, more = matching(session, TimelineFilter("phase", "planning"))
+    assert [start for start, _ in spans] == [first, failed]
+    assert not more
+
+
 def test_a_call_that_has_not_ended_does_not_reflect() -> None:
     history = builders.asked()
     history.reply(calls=[("send_letter", {})])

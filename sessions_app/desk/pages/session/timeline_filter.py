@@ -117,7 +117,7 @@ def matching_steps(
     """``(first, last)`` positions of the newest steps that match, or the matching rows, and whether there are more.
 
     At most four queries, and two for each branch that was left in the middle of a matching step. For a change of phase,
-    see also `timeline_edges`.
+    and for planning in a history with errors, see also `timeline_edges`.
 
     :param totals: Those of the history that the branch shows.
     """
@@ -135,7 +135,7 @@ def matching_steps(
         source, _, target = only.value.partition("-")
         hits, more = Edges(branch, source, target, totals).newest(upto=upto, most=most)
     else:
-        hits = _Hits(branch, upto, most).of(only)
+        hits = _Hits(branch, upto, most, totals).of(only)
         more = len(hits) == most
     spans = sorted({span for hit in hits if (span := _span(branch, hit)) is not None}, reverse=True)
     more = more or len(spans) > limit
@@ -171,6 +171,7 @@ class _Hits:
     branch: Branch
     upto: int | None
     most: int
+    totals: Mapping[str, Any]
 
     def of(self, only: TimelineFilter) -> list[Hit]:
         """The hits, newest first."""
@@ -191,11 +192,13 @@ class _Hits:
             # Before the end of a turn lies the step that ended it.
             return self._newest(Checkpoint.objects.filter(kind=Checkpoint.Kind.END))
         if only.value == Phase.PLANNING:
-            # A step begins to plan again if it calls a tool after it has reflected.
+            # A step begins to plan again if it calls a tool after it has reflected, or goes on after an error.
             spans = [_span(self.branch, hit) for hit in self._newest(calls)]
             with_calls = {span[0] for span in spans if span is not None}
             again = [hit for hit in self._newest(reflecting) if hit.position in with_calls]
-            return self._merge(self._newest(starts), again)
+            resumed = Edges(self.branch, Phase.ERROR, Phase.PLANNING, self.totals)
+            after_errors, _ = resumed.newest(upto=self.upto, most=self.most)
+            return self._merge(self._newest(starts), again, after_errors)
         return self._newest(starts)
 
     def _errors(self) -> list[Hit]:
