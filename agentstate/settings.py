@@ -268,6 +268,7 @@ LOGGING = {
             "style": "{",
         }
     },
+    "filters": {"failed_tasks": {"()": "sessions_app.log_lines.FailedTasks"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
@@ -276,7 +277,7 @@ LOGGING = {
         "axes": {"level": max(LOG_LEVEL, logging.WARNING)},
         # They log two lines for each wake-up.
         "celery.worker.strategy": {"level": max(LOG_LEVEL, logging.WARNING)},
-        "celery.app.trace": {"level": max(LOG_LEVEL, logging.WARNING)},
+        "celery.app.trace": {"level": max(LOG_LEVEL, logging.WARNING), "filters": ["failed_tasks"]},
         # One for each sweep.
         "celery.beat": {"level": max(LOG_LEVEL, logging.WARNING)},
         # And this one three for each use of a connection.

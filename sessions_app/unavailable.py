@@ -21,7 +21,12 @@ _SQLITE_WITHOUT_SPACE = sqlite3.SQLITE_IOERR_SHMSIZE
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether Django raised the error because of the database, not of the statement: another attempt may succeed."""
+    """Whether Django raised the error because of the database, not of the statement: another attempt may succeed.
+
+    Of a group, whether each of its errors is one.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(may_pass, error.exceptions))
     state = _state(error)
     return isinstance(error, UNAVAILABLE) and (state is None or state.startswith(_PASSING))
 
@@ -38,7 +43,9 @@ def takes_no_writes(error: BaseException) -> bool:
 
 
 def in_one_line(error: BaseException) -> str:
-    """For the log of what tries again and again, where a traceback says no more."""
+    """For the log of what tries again and again, where a traceback says no more. Of a group, each text once."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(map(in_one_line, error.exceptions)))
     return " ".join(str(error).split()).rstrip(".")
 
 

@@ -1,11 +1,12 @@
 """One writer per session: claims, heartbeats, and the sweep that recovers sessions that lost their worker."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from django import db
@@ -525,6 +526,42 @@ def test_the_sweep_task_wakes_what_is_due(monkeypatch: pytest.MonkeyPatch, setti
     session = builders.queued()
     tasks.sweep()
     assert sent == [((str(session.pk),), {"expires": 7, "queue": FOUND_QUEUE})]
+
+
+AWAY = db.OperationalError("connection failed: refused\nIs the server running?")
+
+
+@pytest.mark.parametrize(
+    "error, level, text, has_trace",
+    [
+        (AWAY, logging.INFO, "connection failed: refused Is the server running?", False),
+        (AWAY, logging.DEBUG, "OperationalError", True),
+        (TypeError("wrong"), logging.INFO, "TypeError", True),
+    ],
+)
+@pytest.mark.parametrize("task", [tasks.advance, tasks.sweep])
+def test_a_task_that_fails_is_one_line_of_the_log_where_the_database_is_why(
+    task: Any,
+    error: Exception,
+    level: int,
+    text: str,
+    has_trace: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*args: Any, **how: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(tasks, "_DUTIES", (fail, fail))
+    monkeypatch.setattr(tasks, "heartbeat", fail)
+    monkeypatch.setattr(tasks, "spare_imports", lambda: None)
+    with caplog.at_level(level):
+        task.apply([str(uuid4())] if task is tasks.advance else [])
+    [record] = [record for record in caplog.records if record.name == "celery.app.trace"]
+    assert text in record.getMessage()
+    assert record.levelname == "ERROR"
+    assert bool(record.exc_info) is has_trace
+    assert record.getMessage().startswith(f"The task {task.name} failed: ") is not has_trace
 
 
 @pytest.mark.django_db(transaction=True)

@@ -180,12 +180,11 @@ def sweeping(sweep: Callable[[], object]) -> Iterator[None]:
                 sweep()
             # Without the next sweep, sessions that lost their worker are not recovered.
             except Exception as error:
-                errors = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
                 logger.error(
                     "The sweep failed; the next one is due in %g s: %s",
                     settings.AGENTSTATE_SWEEP_SECONDS,
-                    "; ".join(dict.fromkeys(map(in_one_line, errors))),
-                    exc_info=None if all(map(may_pass, errors)) else error,
+                    in_one_line(error),
+                    exc_info=None if may_pass(error) else error,
                 )
             finally:
                 close_old_connections()

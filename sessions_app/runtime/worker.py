@@ -31,6 +31,7 @@ from sessions_app.runtime.partial_replies import shown_replies
 from sessions_app.runtime.semantic_cache import OrmReplyStore
 from sessions_app.runtime.stopping import stopping
 from sessions_app.runtime.tool_cache import tool_cache
+from sessions_app.unavailable import in_one_line, may_pass
 
 logger = logging.getLogger(__name__)
 
@@ -150,5 +151,10 @@ def compare_with_others(session_id: UUID) -> None:
     """Find the sessions like this one, which has come to rest. Never fails: the list is for showing only."""
     try:
         similar.compare(session_id)
-    except Exception:
-        logger.exception("The session %s could not be compared with others.", session_id)
+    except Exception as error:
+        logger.error(
+            "The session %s could not be compared with others: %s",
+            session_id,
+            in_one_line(error),
+            exc_info=None if may_pass(error) else error,
+        )
