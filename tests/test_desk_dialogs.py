@@ -184,6 +184,27 @@ def test_who_approves_what_somebody_else_approved_is_told_so_and_cannot_send_it_
     assert "Note: not sent Because of the rain" in words
 
 
+@pytest.mark.parametrize("action", ["approve", "reject", "reuse"])
+def test_who_is_late_is_shown_the_arguments_that_they_edited_and_no_others(operator, action):
+    session = builders.waiting_for_approval()
+    arguments = {"arg-claim": "CLM-1042", "arg-amount": "75.5"}
+    fields = typed(session, "approve") | arguments | {"message": "Too much", "reason": ""}
+    Approval.objects.filter(session=session).update(
+        decision="approved",
+        decided_by="sue",
+        decided_at=timezone.now(),
+        edited={"claim": "CLM-7", "amount": 3},
+    )
+    Session.objects.filter(pk=session.pk).update(status="paused", waiting_for="", version=F("version") + 1)
+    answer = operator.post(address(session, action), fields)
+    # The recorded result is not that of edited arguments, which the form itself says.
+    assert answer.status_code == (400 if action == "reuse" else 409)
+    listed = answer.context["typed"]
+    assert listed[0] == ("Amount", "75.5")
+    assert [label for label, _ in listed[1:]] == (["Message to the agent"] if action == "reject" else [])
+    assert "Amount: not sent" in answer.content.decode()
+
+
 def test_a_request_that_has_changed_meanwhile_can_be_approved_as_it_is_shown_then(operator):
     session = builders.waiting_for_approval()
     fields = typed(session, "approve")

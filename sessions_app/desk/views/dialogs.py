@@ -2,9 +2,10 @@
 
 GET shows what will happen, and asks for what is needed. POST does it; if it is refused, the same dialog comes back with
 the reason, the status of the refusal, and all that was typed: in place with htmx, else as a page. Where nothing is left
-to decide, as after a decision of another person, it has the reason and the texts that were typed, but no fields.
+to decide, as after a decision of another person, it has the reason and what was typed, but no fields.
 """
 
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -37,6 +38,7 @@ from sessions_app.desk.forms import calls, form_of, memory_entries, repair
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm
 from sessions_app.desk.forms.start import StartForm
 from sessions_app.desk.pages import approvals, demo, workers
+from sessions_app.desk.pages.arguments import Field
 from sessions_app.desk.pages.definition_changes import changes_of
 from sessions_app.desk.pages.inbox import address_of_inbox
 from sessions_app.desk.pages.session import checkpoints, repairs
@@ -193,7 +195,7 @@ def _render(request: Request, form: ActionForm, *, status: int = 200, moved: boo
         "agent_problem": agent_cannot_run(session),
         "refusal": refusal,
         "closed": closed,
-        "typed": _typed_texts(form) if closed else (),
+        "typed": _typed_texts(form, details) if closed else (),
         "queue": context.queue,
         "moved": moved,
         "last_events": _last_events(context) if moved else (),
@@ -214,10 +216,20 @@ def _render(request: Request, form: ActionForm, *, status: int = 200, moved: boo
     return render_page(request, template, values, status=status)
 
 
-def _typed_texts(form: ActionForm) -> list[tuple[str, str]]:
-    """The texts that the person had typed into a form that is not offered any more, each with its label."""
+def _typed_texts(form: ActionForm, details: dict[str, Any]) -> list[tuple[str, str]]:
+    """The texts that the person had typed into a form that is not offered any more, each with its label.
+
+    Those of edited arguments come first, as on the form.
+    """
+    card = details.get("card")
+    arguments: Iterable[Field] = details.get("fields") or (card.fields if card is not None else ())
+    edited = [
+        (argument.label, str(form.data[argument.input_name]))
+        for argument in arguments
+        if argument.input_name in form.data and argument.differs(str(form.data[argument.input_name]))
+    ]
     fields = [field for field in form.visible_fields() if isinstance(field.field, CharField)]
-    return [(str(field.label), str(field.data)) for field in fields if field.data]
+    return edited + [(str(field.label), str(field.data)) for field in fields if field.data]
 
 
 def _last_events(context: SessionContext) -> list[Event]:
