@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from sessions_app.access.typed import REASON_CHARACTERS, REJECTION_CHARACTERS
-from sessions_app.desk.pages.approvals import shown_fingerprint
+from sessions_app.desk.pages.approvals import prefix_of, shown_fingerprint
 from sessions_app.models import Approval, Session
 from tests import builders
 
@@ -116,6 +116,22 @@ def test_one_that_somebody_else_has_decided_does_not_hold_up_the_others(operator
     assert decisions() == ["approved", "rejected", "approved"]
     assert "already rejected by berta" in text
     assert len(re.findall(r"</span>:\s+approved", text)) == 2
+
+
+def test_arguments_that_were_edited_for_a_call_that_somebody_else_has_decided_are_shown(operator, three):
+    Approval.objects.filter(pk=three[1].pk).update(
+        decision="approved", decided_by="berta", decided_at=timezone.now(), edited={"amount": 3}
+    )
+    edited = {
+        f"{prefix_of(approval)}{name}": text
+        for approval in three
+        for name, text in (("claim", "CLM-1042"), ("amount", "75.5"))
+    }
+    answer = operator.post(ADDRESS, ticks(three, **edited))
+    assert answer.status_code == 409
+    unsent = [outcome.unsent for outcome in answer.context["outcomes"]]
+    assert unsent == [(), (("Amount", "75.5"),), ()]
+    assert answer.content.decode().count("Amount: not sent") == 1
 
 
 def test_arguments_that_nobody_has_seen_are_not_approved(operator, three):

@@ -12,12 +12,13 @@ from sessions_app import actions, locks
 from sessions_app.access.errors import ActionError
 from sessions_app.access.typed import REASON_CHARACTERS, REJECTION_CHARACTERS, whole_number
 from sessions_app.action_list import APPROVE, REJECT
-from sessions_app.desk.forms.edited import edited_arguments
+from sessions_app.desk.forms.edited import edited_arguments, edited_texts
+from sessions_app.desk.pages import arguments as argument_fields
 from sessions_app.desk.pages.approvals import prefix_of, stored_fingerprint
 from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.session_agents import load_agents
-from sessions_app.desk.pages.summary import summary_of
+from sessions_app.desk.pages.summary import published_tool, summary_of
 from sessions_app.models import Approval, Session, ToolCall
 
 MOST = 50
@@ -28,12 +29,14 @@ class Outcome:
     """The outcome of one call of a session, masked. ``problem`` is "" where it was decided as requested.
 
     summary: what the call does, with the arguments that were decided: ``Refund €120.00 on claim CLM-1042``.
+    unsent: the arguments that the person edited in vain, each text with the label of its field.
     """
 
     session: Session
     position: int
     summary: str
     problem: str
+    unsent: tuple[tuple[str, str], ...] = ()
 
     @property
     def done(self) -> bool:
@@ -99,9 +102,16 @@ class BatchForm(forms.Form):
                 approval.call.position,
                 summary_of(session.registered_agent, calls[approval.call_id], context.mask).line,
                 context.mask.text(problem),
+                self._unsent(calls[approval.call_id], session, context) if problem else (),
             )
             for session, approval, problem in zip(sessions, self.approvals, problems, strict=True)
         ]
+
+    def _unsent(self, call: ToolCall, session: Session, context: PageContext) -> tuple[tuple[str, str], ...]:
+        """Of a masked call, with its approval."""
+        schema = published_tool(session.registered_agent, call.tool, context.mask).get("parameters") or {}
+        fields = argument_fields.fields(call.approval.arguments, schema, prefix=prefix_of(call.approval))
+        return tuple(edited_texts(fields, self.typed))
 
     def _decide(self, context: PageContext, approval: Approval) -> str:
         call: dict[str, Any] = {

@@ -1,14 +1,15 @@
 """The arguments of a call as a person has edited them in the fields of its card or its dialog."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
 from agentstate.durable.breakpoints import same_value
 from agentstate.durable.schemas import Unseen
 from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
+from sessions_app.access.typed import with_line_ends_of
 from sessions_app.desk.pages import arguments as argument_fields
-from sessions_app.desk.pages.arguments import PREFIX
+from sessions_app.desk.pages.arguments import PREFIX, Field
 from sessions_app.desk.pages.summary import published_tool
 from sessions_app.models import Approval, RegisteredAgent
 
@@ -92,6 +93,16 @@ def edited_arguments(
         column=column,
         prefix=prefix,
     )
+
+
+def edited_texts(fields: Iterable[Field], typed: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was sent for the arguments that it would have changed, each text with the label of its field."""
+    return [
+        (field.label, text)
+        for field in fields
+        if field.input_name in typed
+        and with_line_ends_of(field.unchanged, text := str(typed[field.input_name])) != field.unchanged
+    ]
 
 
 def are_edited(

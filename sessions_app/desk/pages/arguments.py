@@ -87,10 +87,6 @@ class Field:
     def changed(self) -> bool:
         return self.value != self.unchanged
 
-    def differs(self, sent: str) -> bool:
-        """Whether what a browser sent for the field is another text than where nobody has changed the argument."""
-        return with_line_ends_of(self.unchanged, sent) != self.unchanged
-
     @property
     def asked(self) -> Asked:
         """Without what only a field for editing has: a tool may say much about its arguments, and allow many values."""

@@ -5,7 +5,6 @@ the reason, the status of the refusal, and all that was typed: in place with htm
 to decide, as after a decision of another person, it has the reason and what was typed, but no fields.
 """
 
-from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -36,9 +35,9 @@ from sessions_app.desk.context import (
 )
 from sessions_app.desk.forms import calls, form_of, memory_entries, repair
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm
+from sessions_app.desk.forms.edited import edited_texts
 from sessions_app.desk.forms.start import StartForm
 from sessions_app.desk.pages import approvals, demo, workers
-from sessions_app.desk.pages.arguments import Field
 from sessions_app.desk.pages.definition_changes import changes_of
 from sessions_app.desk.pages.inbox import address_of_inbox
 from sessions_app.desk.pages.session import checkpoints, repairs
@@ -222,14 +221,10 @@ def _typed_texts(form: ActionForm, details: dict[str, Any]) -> list[tuple[str, s
     Those of edited arguments come first, as on the form.
     """
     card = details.get("card")
-    arguments: Iterable[Field] = details.get("fields") or (card.fields if card is not None else ())
-    edited = [
-        (argument.label, str(form.data[argument.input_name]))
-        for argument in arguments
-        if argument.input_name in form.data and argument.differs(str(form.data[argument.input_name]))
-    ]
+    arguments = details.get("fields") or (card.fields if card is not None else ())
     fields = [field for field in form.visible_fields() if isinstance(field.field, CharField)]
-    return edited + [(str(field.label), str(field.data)) for field in fields if field.data]
+    texts = [(str(field.label), str(field.data)) for field in fields if field.data]
+    return edited_texts(arguments, form.data) + texts
 
 
 def _last_events(context: SessionContext) -> list[Event]:
