@@ -21,6 +21,8 @@ from haystack import Pipeline
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
 from haystack.components.generators.chat import MockChatGenerator
+from haystack.components.retrievers import InMemoryBM25Retriever
+from haystack.document_stores.in_memory import InMemoryDocumentStore
 from haystack.tools import PipelineTool, SearchableToolset, Tool, Toolset
 
 from agentstate.demo import agents
@@ -172,10 +174,24 @@ def with_functions_of_every_kind() -> Agent:
     )
 
 
+def finding_documents() -> Agent:
+    pipeline = Pipeline()
+    pipeline.add_component("retriever", InMemoryBM25Retriever(InMemoryDocumentStore()))
+    find = PipelineTool(
+        pipeline=pipeline,
+        input_mapping={"query": ["retriever.query"]},
+        output_mapping={"retriever.documents": "documents"},
+        name="find",
+        description="Finds documents.",
+    )
+    return Agent(chat_generator=MockChatGenerator("Hello."), tools=[find])
+
+
 UNSTABLE = {
     "finds what cannot be serialised": lambda: Agent(
         chat_generator=MockChatGenerator("Hello."), tools=Findings()
     ),
+    "finds documents in memory": finding_documents,
     "functions of every kind": with_functions_of_every_kind,
     "remote": lambda: Agent(chat_generator=MockChatGenerator("Hello."), tools=Remote()),
     "remote that cannot be serialised": lambda: Agent(

@@ -27,6 +27,8 @@ from agentstate.durable.state.encoding import encode_lossy
 
 _OUR_TOOLS = {memory.__name__, long_term_tools.__name__}
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+# Haystack gives such a store a random index where it is given none.
+_STORE_IN_MEMORY = "haystack.document_stores.in_memory.document_store.InMemoryDocumentStore"
 _TEMPORARY_FOLDERS = {tempfile.gettempdir(), os.path.realpath(tempfile.gettempdir())}
 # Such a path inside a text ends at a blank, a quote or a bracket. `/var/tmp/x` does not hold the path `/tmp/x`.
 _TEMPORARY_PATH = re.compile(
@@ -39,7 +41,8 @@ def fingerprint(agent: Agent) -> str:
     """SHA-256 over the agent's definition: its `to_dict`, or, where that fails, what can be described of its parts.
 
     It is the same in every process, before and after the agent is warmed up. What differs from process to process is
-    left out: addresses in memory, paths of temporary files, and the tools that a toolset finds when it is warmed up.
+    left out: addresses in memory, paths of temporary files, the index of a document store in memory, and the tools that
+    a toolset finds when it is warmed up.
     """
     return sha256(definition_text(agent).encode()).hexdigest()
 
@@ -64,6 +67,8 @@ def canonical_text(definition: Any) -> str:
             items = {key: canonical(item) for key, item in value.items()}
             if value.get("type") in listing_found_tools and isinstance(value.get("data"), Mapping):
                 items["data"] = {name: item for name, item in items["data"].items() if name != "tools"}
+            if value.get("type") == _STORE_IN_MEMORY and isinstance(value.get("init_parameters"), Mapping):
+                items["init_parameters"].pop("index", None)
             return items
         if isinstance(value, list | tuple):
             return [canonical(item) for item in value]
