@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -65,6 +66,10 @@ def fails(value: Any) -> str:
     raise ValueError("this handler fails")
 
 
+class Grade(str, Enum):  # noqa: UP042 - a StrEnum has its text as that of `str`, too
+    HIGH = "high"
+
+
 class Clerk:
     def title(self, order: Order) -> str:
         return order.title.upper()
@@ -101,6 +106,15 @@ CASES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
                 "all": {"source": "order"},
             }
         },
+    ),
+    "an enum that is a text": (lambda: Grade.HIGH, {}),
+    "an enum that is a text in a dict": (
+        lambda: {"grade": Grade.HIGH, "n": 1},
+        {"outputs_to_string": {"source": "grade"}},
+    ),
+    "several outputs with an enum that is a text": (
+        lambda: {"grade": Grade.HIGH, "n": 1},
+        {"outputs_to_string": {"grade": {"source": "grade"}, "n": {"source": "n"}}},
     ),
     "text and state": (
         lambda: {"order": ORDER, "docs": [Document(id="d", content="it")]},

@@ -188,7 +188,8 @@ def _recorded_or_called(run: RunContext, handler: Handler, key: str) -> Handler:
 def _as_text(value: Any) -> str:
     """As Haystack shows the model a result that has no handler."""
     if isinstance(value, str):
-        return clean_text(value)
+        # Of an enum that is a text too, the model sees the text, and not what `str` makes of the member.
+        return clean_text(str.__str__(value))
     try:
         return clean_text(json.dumps(_with_dicts(value), ensure_ascii=False))
     except Exception:  # a value's own code may fail in any way
