@@ -4,7 +4,8 @@ import asyncio
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from haystack.components.agents import Agent
@@ -17,6 +18,8 @@ from agentstate.durable.agent import make_durable
 from agentstate.durable.doubts import in_doubt
 from agentstate.durable.records import CallRecord
 from agentstate.durable.run import run, run_async
+from agentstate.durable.run_context import RunContext
+from agentstate.durable.tools import match_call
 from agentstate.journals import MemoryJournal
 from agentstate.names import CallState
 from tests import sample_agents
@@ -137,6 +140,20 @@ def test_two_equal_calls_in_two_threads_are_two_calls_each_with_its_key(write: i
     assert outcome.status == "idle"
     assert len(set(keys)) == 2
     assert len(keys) <= 3
+
+
+def test_a_call_is_not_taken_for_another_one_whose_arguments_only_python_holds_for_equal() -> None:
+    values: list[Any] = [True, 1, 1.0, [True], [1]]
+    calls = [
+        CallRecord(number, f"c{number}", "show", {"value": value}, f"k{number}")
+        for number, value in enumerate(values)
+    ]
+    run = cast(RunContext, SimpleNamespace(lock=threading.Lock(), unmatched_calls=calls[::-1]))
+
+    # Threads of one step begin in any order.
+    matched = [match_call(run, "show", {"value": value}) for value in values]
+
+    assert matched == calls
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from agentstate.durable.port import EffectElsewhere
 from agentstate.durable.records import CallEnd, CallRecord
 from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy, lost_type
-from agentstate.durable.state.keys import apply, difference
+from agentstate.durable.state.keys import apply, difference, same_json
 from agentstate.durable.state.tags import stand_ins
 from agentstate.durable.steps import Rule, complete, complete_async
 from agentstate.durable.wrapped_methods import put_around
@@ -100,7 +100,8 @@ def match_call(run: RunContext, tool: str, kwargs: dict[str, Any]) -> CallRecord
     """The pending call that is being executed: `invoke` is given no call id, so match by tool and arguments.
 
     Identical calls are interchangeable. Of several that match, the one with the most arguments is taken, so that a call
-    without any is not taken for one that has some.
+    without any is not taken for one that has some; and of those, one whose arguments are the same as JSON, since to
+    Python 1, 1.0 and True are equal.
     """
     with run.lock:
         matches = [
@@ -114,7 +115,7 @@ def match_call(run: RunContext, tool: str, kwargs: dict[str, Any]) -> CallRecord
         ]
         if not matches:
             return None
-        best = max(matches, key=lambda record: len(record.run_arguments))
+        best = matches[0] if len(matches) == 1 else max(matches, key=lambda record: _match(record, kwargs))
         run.unmatched_calls.remove(best)
         return best
 
@@ -263,6 +264,13 @@ def _state_changes(run: RunContext, state: State | None, before: dict[str, Any])
     after = run.keys.encoded(state.data)
     changes = {name: difference(before.get(name), value) for name, value in after.items()}
     return {name: change for name, change in changes.items() if change is not None} or None
+
+
+def _match(record: CallRecord, kwargs: dict[str, Any]) -> tuple[int, bool]:
+    """How well the call matches, among those that do."""
+    arguments = record.run_arguments
+    is_same = all(same_json(kwargs[name], value) for name, value in arguments.items())
+    return len(arguments), is_same
 
 
 def _is_equal(value: Any, recorded: Any) -> bool:
