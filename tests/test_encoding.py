@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import numpy as np
 import pytest
 from haystack import Document
 from haystack.dataclasses import ByteStream, ChatMessage, GeneratedAnswer, ReasoningContent, ToolCall
@@ -279,10 +281,14 @@ def test_a_subclass_of_str_is_stored_as_its_content_and_not_as_its_str() -> None
         (Moment(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC), "Moment"),
         (deque([1, 2], maxlen=2), [1, 2], "deque"),
         (defaultdict(lambda: 7, a=1), {"a": 1}, "defaultdict"),
+        (np.int64(3), 3, "numpy.int64"),
+        (np.float32(0.5), 0.5, "numpy.float32"),
+        (np.bool_(False), False, f"numpy.{np.bool_.__name__}"),
+        ({"found": np.bool_(False)}, {"found": False}, f"numpy.{np.bool_.__name__}"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_value_of_a_subclass_comes_back_as_the_plain_type_and_its_own_is_named(
+def test_a_value_of_a_subclass_or_a_number_comes_back_as_the_plain_type_and_its_own_is_named(
     value: Any, expected: Any, kind: str
 ) -> None:
     stored, named = encode_marked(value)
@@ -374,6 +380,7 @@ def test_what_cannot_be_stored_is_refused_naming_the_place(value: Any, path: str
         ("a\x00b\ud800c", "a\ufffdb\ufffdc"),
         ("a \ud83d\ude00", "a \U0001f600"),
         (Point(1), (1,)),
+        (Fraction(1, 3), "1/3"),
     ],
     ids=lambda value: type(value).__name__,
 )

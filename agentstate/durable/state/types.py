@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from numbers import Integral, Rational, Real
 from pathlib import Path, PosixPath, WindowsPath
 from typing import Any, SupportsIndex
 from uuid import UUID
@@ -117,7 +118,7 @@ def stand_in(value: Json, of: str) -> Any:
 
 
 def as_base(value: Any) -> Any:
-    """The content of an instance of a subclass as the plain type itself; None where it is no such instance.
+    """The content of an instance of a subclass, or a number, as the plain type itself; None where it is no such value.
 
     By the methods of the plain type, since a subclass may have changed its own.
     """
@@ -142,6 +143,24 @@ def as_base(value: Any) -> Any:
             return bytes.__getitem__(value, slice(None))
         case datetime():
             return _exact(value, datetime.fromisoformat, datetime.isoformat)
+    return _as_number(value)
+
+
+def _as_number(value: Any) -> int | float | None:
+    """A number or truth value of another library, such as numpy, as Python's own; None for all others.
+
+    As text it would be of no use to the next tool, and a false one would count as true. A float may not be equal to a
+    fraction.
+    """
+    try:
+        if isinstance(value, Integral):
+            return int(value)
+        if isinstance(value, Real) and not isinstance(value, Rational):
+            return float(value)
+        if getattr(getattr(value, "dtype", None), "kind", None) == "b" and value.ndim == 0:
+            return bool(value)
+    except Exception:  # noqa: S110 - a value's own code may fail in any way; it still has a text
+        pass
     return None
 
 
