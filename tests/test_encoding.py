@@ -285,6 +285,8 @@ def test_a_subclass_of_str_is_stored_as_its_content_and_not_as_its_str() -> None
         (np.float32(0.5), 0.5, "numpy.float32"),
         (np.bool_(False), False, f"numpy.{np.bool_.__name__}"),
         ({"found": np.bool_(False)}, {"found": False}, f"numpy.{np.bool_.__name__}"),
+        ({np.int64(3): [np.int64(4)]}, {3: [4]}, "numpy.int64"),
+        ({np.int64(3)}, {3}, "numpy.int64"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -22,6 +22,7 @@ from agentstate.durable.state.types import (
     OwnText,
     StandIn,
     as_base,
+    as_number,
     name_of,
     stand_in,
 )
@@ -330,7 +331,7 @@ def is_flat(value: dict[Any, Any]) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float)
+    return value is None or isinstance(value, str | int | float) or as_number(value) is not None
 
 
 def _text_of(value: Any) -> str:

@@ -143,10 +143,10 @@ def as_base(value: Any) -> Any:
             return bytes.__getitem__(value, slice(None))
         case datetime():
             return _exact(value, datetime.fromisoformat, datetime.isoformat)
-    return _as_number(value)
+    return as_number(value)
 
 
-def _as_number(value: Any) -> int | float | None:
+def as_number(value: Any) -> int | float | None:
     """A number or truth value of another library, such as numpy, as Python's own; None for all others.
 
     As text it would be of no use to the next tool, and a false one would count as true. A float may not be equal to a
