@@ -555,7 +555,7 @@ def test_what_happens_while_an_answer_is_made_is_in_the_next_one() -> None:
     history.lookup("POL-8")
     assert [item.position for item in timeline.read_since(before, newest).items] == [newest]
     items = timeline.read_since(context(), newest).items
-    assert sorted(item.kind for item in items) == ["event", "step", "step"]
+    assert sorted(type(item).__name__ for item in items) == ["EventItem", "StepItem", "StepItem"]
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from sessions_app.desk.pages.session.timeline_items import (
     MessageItem,
 )
 from sessions_app.desk.pages.why_not import UnknownActionError, WhyNot
-from sessions_app.models import Approval, Checkpoint, Event, Session, StateValue, ToolCall
+from sessions_app.models import Approval, Checkpoint, Event, Session, StaffPermission, StateValue, ToolCall
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -520,6 +520,21 @@ def test_why_an_action_is_impossible_in_the_sessions_state():
     assert WhyNot(builders.actor("supervisor"))["repair"] == ""
 
 
+def test_what_a_person_may_do_is_found_once_for_a_page(monkeypatch):
+    asked = []
+    may = Actor.may
+
+    def counted(actor: Actor, permission: StaffPermission) -> bool:
+        asked.append(permission)
+        return may(actor, permission)
+
+    monkeypatch.setattr(Actor, "may", counted)
+    why_not = builders.context_of(builders.running(), actor=builders.actor("supervisor")).why_not
+    assert [why_not["role_rewind"] for _ in range(3)] == ["", "", ""]
+    assert [why_not["reveal"] for _ in range(3)] == ["", "", ""]
+    assert len(asked) == 2
+
+
 def test_an_unknown_action_is_an_error_and_never_a_possible_one():
     why_not = WhyNot(builders.actor("supervisor"))
     with pytest.raises(UnknownActionError, match="'reapir' is not an action"):
@@ -538,7 +553,7 @@ def test_what_happened_before_a_step_began_stands_above_it():
     history.event("paused")
     items = shown(history.rest("paused")).items
     ran = [item for item in items if isinstance(item, StepItem) and item.begun][-1]
-    kinds = [item.row.kind if isinstance(item, EventItem) else item.kind for item in items]
+    kinds = [item.row.kind if isinstance(item, EventItem) else "" for item in items]
     assert kinds[items.index(ran) - 2 : items.index(ran)] == ["paused", "resumed"]
     assert kinds[-1] == "paused"
 

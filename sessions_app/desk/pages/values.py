@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from agentstate.durable.state.tags import as_plain_data, stand_ins, without_tags
+from agentstate.durable.state.tags import as_plain_data, stand_ins, tagged_values, without_tags
 from agentstate.names import TYPE_TAG
 from sessions_app.access.errors import Invalid
 from sessions_app.access.masking import HIDDEN
@@ -80,10 +80,12 @@ class ReadableValue:
 
 def readable(value: Any, *, as_stored: bool = False) -> ReadableValue:
     """Texts that are JSON documents are read as such, unless it is to be ``as_stored``."""
-    documents = [_document(data) for data in _documents(value)]
+    # Of most values there is nothing to be taken out, and each of the four goes through all of the value.
+    is_tagged = next(tagged_values(value), None) is not None
+    documents = [_document(data) for data in _documents(value)] if is_tagged else []
     shorter = without_tags(_with_fields_set(value)) if documents else None
-    types = tuple(stand_ins(value))
-    stored = without_tags(value)
+    types = tuple(stand_ins(value)) if is_tagged else ()
+    stored = without_tags(value) if is_tagged else value
     data = stored if as_stored else _with_documents(stored)
     has_json_text = not isinstance(data, str) and data != stored
     return ReadableValue(data, documents, types, has_json_text, shorter)

@@ -39,6 +39,7 @@ class WhyNot:
     def __init__(self, actor: Actor, session: Session | None = None, now: datetime | None = None) -> None:
         self._actor, self._session, self._now = actor, session, now
         self._sentences: dict[Action, str] = {}
+        self._named: dict[str, str] = {}
 
     def of(self, action: Action) -> str:
         if action not in self._sentences:
@@ -50,6 +51,11 @@ class WhyNot:
 
         :raises UnknownActionError: for another name.
         """
+        if name not in self._named:
+            self._named[name] = self._of_name(name)
+        return self._named[name]
+
+    def _of_name(self, name: str) -> str:
         if name in _ONLY_PERMISSION:
             return self._actor.lacks(_ONLY_PERMISSION[name])
         action = _GROUPS.get(name) or ACTIONS.get(name.removeprefix(_ROLE))

@@ -24,6 +24,7 @@ from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header
 from sessions_app.desk.pages.session.kept_steps import kept_steps, mark_of_newest
 from sessions_app.desk.pages.session.partial_reply import partial_reply
+from sessions_app.desk.pages.session.timeline_items import GapItem
 from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
 from sessions_app.desk.views.session import approval_cards, doubts_of, session_frame, session_values, unread
 from sessions_app.history import restore
@@ -159,7 +160,9 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
         "begun_step": first,
         "shown": shown,
         # How long nothing happened does not change.
-        "old": [item for item in below if item.position <= shown and item.kind != "gap" and not moved],
+        "old": [
+            item for item in below if item.position <= shown and not isinstance(item, GapItem) and not moved
+        ],
         "new": [item for item in below if item.position > shown or moved],
         "gaps": _shows_gaps(request),
         "kept_steps": set() if moved else kept_steps(context, page.items, request.GET.getlist("mark")),

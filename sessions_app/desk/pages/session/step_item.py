@@ -45,7 +45,7 @@ class StepItem:
         at the same checkpoint.
     """
 
-    kind: ClassVar[str] = "step"
+    template: ClassVar[str] = "session/_step.html"
     checkpoint: Checkpoint
     position: int
     at: datetime

@@ -17,7 +17,7 @@ IDLE_SECONDS = 60.0
 
 @dataclass(slots=True)
 class MessageItem:
-    kind: ClassVar[str] = "message"
+    template: ClassVar[str] = "session/_message.html"
     row: Message
     position: int
     at: datetime
@@ -41,7 +41,7 @@ class EventItem:
     reason: "" where the step above it says it already.
     """
 
-    kind: ClassVar[str] = "event"
+    template: ClassVar[str] = "session/_event.html"
     row: Event
     position: int
     at: datetime
@@ -62,7 +62,7 @@ class EventItem:
 class EndItem:
     """The end of a turn."""
 
-    kind: ClassVar[str] = "end"
+    template: ClassVar[str] = "session/_turn_end.html"
     row: Checkpoint
     position: int
     at: datetime
@@ -99,7 +99,7 @@ class DiscardedItem:
     newest: primary key of its last complete checkpoint, None if it has none.
     """
 
-    kind: ClassVar[str] = "discarded"
+    template: ClassVar[str] = "session/_discarded.html"
     position: int
     left_at: int
     begins_at: int
@@ -143,7 +143,7 @@ class DiscardedItem:
 class GapItem:
     """Time in which nothing happened before the item at ``position``."""
 
-    kind: ClassVar[str] = "gap"
+    template: ClassVar[str] = "session/_idle_gap.html"
     position: int
     seconds: float
 

@@ -155,7 +155,8 @@ def steps_of(items: Sequence[Item]) -> list[StepItem]:
 
 def _with_events_before(items: list[Item], step: StepItem) -> list[Item]:
     """With the events that happened between the step's checkpoint and its beginning in front of it."""
-    place = items.index(step)
+    # It is among the last items. To find one by its value compares all that both show.
+    place = next(index for index in reversed(range(len(items))) if items[index] is step)
     events = [item for item in items[place:] if isinstance(item, EventItem)]
     others = [item for item in items[place:] if not isinstance(item, EventItem)]
     return [*items[:place], *events, *others]
