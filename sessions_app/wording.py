@@ -76,7 +76,7 @@ def age_or_date(at: datetime, now: datetime) -> str:
     if now - at < timedelta(days=1):
         return age(at, now)
     local = timezone.localtime(at)
-    return f"{local:%d %b %H:%M}" if local.year == timezone.localtime(now).year else f"{local:%d %b %Y}"
+    return f"{local:%d %b %H:%M}" if local.year == now.astimezone(local.tzinfo).year else f"{local:%d %b %Y}"
 
 
 def ago(at: datetime, now: datetime) -> str:

@@ -159,7 +159,7 @@ def test_an_argument_that_is_no_parameter_of_the_sql_is_refused() -> None:
 
     @compiled
     def containing(text: str) -> QuerySet[Session]:
-        return Session.objects.filter(Q(title=text) | Q(title__contains=text))
+        return Session.objects.filter(Q(title=text) | Q(title__startswith=text))
 
     with pytest.raises(ValueError, match=r"Arguments \[0\] of this query are not parameters"):
         cut_off(3)
@@ -363,6 +363,11 @@ def test_conditions_that_differ_in_more_than_their_values_have_sql_of_their_own(
         (Q(pk__in=RawSQL("SELECT %s", [1])), Q(pk__in=RawSQL("SELECT %s", ["1"]))),
         (Q(pk__in=RawSQL("SELECT %s", [Status.PAUSED])), Q(pk__in=RawSQL("SELECT %s", [Status.QUEUED]))),
         (Q(pk__in=RawSQL("SELECT %s", [Status.PAUSED])), Q(pk__in=RawSQL("SELECT %s", ["paused"]))),
+        (
+            Q(pk__in=RawSQL("SELECT %s", [timedelta(days=1)])),
+            Q(pk__in=RawSQL("SELECT %s", [timedelta(days=2)])),
+        ),
+        (Q(title__icontains="a"), Q(title="a")),
         (Q(opaque(Q(title="a"))), Q(opaque(~Q(title="a")))),
         (
             Q(Case(When(title="a", then=True), default=False)),
@@ -427,7 +432,7 @@ def test_a_value_that_is_not_of_the_columns_type_is_compared_as_django_compares_
 @pytest.mark.parametrize(
     "where",
     [
-        Q(title__icontains="n"),
+        Q(title__endswith="e"),
         Q(pk__in=[UUID(int=1), UUID(int=2)]),
         Q(pk__in=Session.objects.filter(title="One").values("pk")),
         Q(title=F("customer")),
@@ -443,6 +448,23 @@ def test_django_compiles_other_conditions_each_time(where: Q) -> None:
     for condition in (where, ~where, Q(title="One") & where):
         assert meeting(condition) == list(Session.objects.filter(condition).order_by("pk"))
     assert kept(meeting) == before
+
+
+def test_texts_that_are_looked_for_in_a_column_have_one_sql_and_mean_only_themselves() -> None:
+    titles = ["100 % sure", "100 of 100", "a_b", "aXb", "a\\b", "One"]
+    made = {title: builders.paused(title=title) for title in titles}
+    before = kept(meeting)
+    for text, found in (("0 %", 1), ("A_B", 1), ("\\b", 1), ("%", 1), ("one", 1), ("", 6), ("nobody", 0)):
+        expected = [made[title] for title in titles if text.lower() in title.lower()]
+        assert len(expected) == found
+        assert sorted(meeting(Q(title__icontains=text)), key=titles_of) == sorted(expected, key=titles_of)
+    assert kept(meeting) == before + 1
+    both = Q(title__icontains="one") & Q(title="One") & Q(customer=made["One"].customer)
+    assert meeting(both) == [made["One"]]
+
+
+def titles_of(session: Session) -> str:
+    return session.title
 
 
 def test_a_condition_of_which_django_leaves_out_a_part_finds_what_the_rest_finds() -> None:

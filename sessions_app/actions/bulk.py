@@ -35,6 +35,7 @@ from sessions_app.actions.base import (
 )
 from sessions_app.finding.keys import in_list, listed_each
 from sessions_app.models import BulkAction, BulkItem, RegisteredAgent, Session
+from sessions_app.models.selects import as_sql
 from sessions_app.unavailable import may_pass
 from sessions_app.wake import wake_bulk
 
@@ -87,7 +88,8 @@ class Chosen:
         """The condition that names each of them by its key, so that the query, which may take long, is executed once;
         None if they are more than `MOST`.
         """
-        keys = listed_each(self._query.order_by().values_list("pk", Value(True))[: MOST + 1], 1, MOST)
+        rows = self._query.order_by().values_list("pk", Value(True))[: MOST + 1]
+        keys = listed_each(as_sql(rows), 1, MOST)
         return in_list(keys[0], kind="uuid") if keys is not None else None
 
     @property

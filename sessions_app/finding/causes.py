@@ -14,14 +14,15 @@ from uuid import UUID
 
 from django.core.exceptions import EmptyResultSet, FullResultSet
 from django.db import DEFAULT_DB_ALIAS, connection
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.lookups import PatternLookup
 
 from sessions_app.finding.counting import MOST, Count, sessions_about
 from sessions_app.finding.inbox_rows import BY_CAUSE, CHANGED
 from sessions_app.finding.inbox_states import HAS_CAUSE, Condition, Matches, OfState
 from sessions_app.models import Phase, Session, Status, WaitingFor
-from sessions_app.models.selects import NO_ROWS, Sql, as_sql
+from sessions_app.models.compiled import planned_anew
+from sessions_app.models.selects import NO_ROWS, Sql, as_sql, sql_of
 
 # So many causes are listed; to read them, PostgreSQL takes some 30 ms.
 MOST_CAUSES = 1_000
@@ -96,13 +97,14 @@ def _causes_of_members(failed: OfState, members: int) -> dict[bool, list[Cause]]
 
     :returns: None if there are too many.
     """
+    if failed.is_none:
+        return {}
     # Nearly all that have a cause have failed, which PostgreSQL does not know.
     have_cause = failed.where & Q(failure__isnull=False)
     may_be_many = failed.matches is not Matches.FEW and connection.vendor == "postgresql"
     if may_be_many and sessions_about(have_cause) > MOST_MEMBERS:
         return None
-    rows = failed.sessions(HAS_CAUSE).values("failure", "waiting_for", "updated_at", "pk")
-    selected, values = as_sql(rows[: MOST_MEMBERS + 1])
+    selected, values = sql_of(_members, failed.where, is_named=failed.is_named, limit=MOST_MEMBERS + 1)
     if selected == NO_ROWS:
         return {}
     sql = (
@@ -122,6 +124,12 @@ def _causes_of_members(failed: OfState, members: int) -> dict[bool, list[Cause]]
         cause = Cause(_uuid(key), _uuid(oldest), _uuid(newest), Count.of(number, members))
         causes.setdefault(bool(is_changed), []).append(cause)
     return causes
+
+
+@planned_anew
+def _members(where: Q, *, is_named: bool, limit: int) -> QuerySet[Session, tuple[Any, ...]]:
+    rows = OfState(where, Matches.SOME, is_named=is_named).sessions(HAS_CAUSE)
+    return rows.values_list("failure", "waiting_for", "updated_at", "pk")[:limit]
 
 
 def _causes_one_by_one(where: Q | None, limit: int, members: int, *, changed: bool) -> list[Cause]:

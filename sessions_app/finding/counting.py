@@ -76,7 +76,12 @@ def sessions_about(where: Q) -> int:
     """As `are_about`, of the sessions that meet the condition."""
     if connection.vendor == "sqlite":
         return Session.objects.filter(where).count()
-    return _expected(sql_of(_keys_of_sessions, where))
+    return _expected(keys_of_sessions(where))
+
+
+def keys_of_sessions(where: Q) -> Sql:
+    """Selects the keys of the sessions that meet the condition."""
+    return sql_of(_keys_of_sessions, where)
 
 
 @planned_anew

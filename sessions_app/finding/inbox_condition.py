@@ -1,13 +1,14 @@
 """Which sessions the lines of the inbox are asked of, and how: that depends on how many sessions meet the condition."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import Q, QuerySet, Value
+from django.db.models import Q, QuerySet
 
-from sessions_app.finding.counting import are_about, count_up_to, sessions_about
+from sessions_app.finding.counting import are_about, count_up_to, keys_of_sessions, sessions_about
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_calls import finding_calls
@@ -22,13 +23,14 @@ from sessions_app.finding.inbox_states import (
     Named,
     OfState,
     in_each_state,
+    in_one_state,
 )
 from sessions_app.finding.keys import are, listed_each, listed_up_to
 from sessions_app.finding.parts import opaque
 from sessions_app.finding.queues import ATTENTION
 from sessions_app.finding.session_list import condition_of
 from sessions_app.models import STOPPED, Phase, Session, SessionTag, Status
-from sessions_app.models.selects import as_sql
+from sessions_app.models.selects import Sql, sql_of
 
 # Each session in one of these states, as the index `session_customer_open` has it (migration 0031).
 _MAY_HAVE_LINE = opaque(Q(status__in=(*STOPPED, *MOVING)) | Q(failure__isnull=False))
@@ -105,9 +107,8 @@ def _of(session_filter: SessionFilter, now: datetime, oldest_first: bool) -> Con
 
 def _of_found(where: Q, status: str, phase: str) -> Condition:
     """Those of the sessions that a search has found which may have a line, by their keys. One query."""
-    keys = listed_each(
-        in_each_state(Session.objects.filter(where, _MAY_HAVE_LINE))[: MOST_KEYS + 1], 3, MOST_KEYS
-    )
+    rows = sql_of(in_each_state, Q(where, _MAY_HAVE_LINE), limit=MOST_KEYS + 1)
+    keys = listed_each(rows, 3, MOST_KEYS)
     return Condition.of(where, Matches.FEW) if keys is None else Condition.of_named(keys, status, phase)
 
 
@@ -171,12 +172,12 @@ def by_keys(
     :param is_estimated_well: Where PostgreSQL expects too many, none are looked for.
     :param status: A part of the condition that is asked again, as is ``phase``: see `Named`.
     """
-    rows = Session.objects.filter(where, IS_STOPPED | IS_MOVING | HAS_CAUSE).order_by()
-    read = rows
+    expected = where & (IS_STOPPED | IS_MOVING | HAS_CAUSE)
+    read = expected
     if is_of_customer and connection.vendor == "postgresql":
-        read = Session.objects.filter(where, _MAY_HAVE_LINE).order_by()
+        read = Q(where, _MAY_HAVE_LINE)
     if_many = 0 if is_estimated_well else MOST_KEYS_OF_MANY
-    keys = _few(rows, in_each_state(read), 3, if_many=if_many)
+    keys = _few(expected, lambda limit: sql_of(in_each_state, read, limit=limit), 3, if_many=if_many)
     return None if keys is None else Condition.of_named(keys, status, phase)
 
 
@@ -192,10 +193,7 @@ def by_facets(facets: Facets) -> Condition | None:
         facets = fewer
     elif not facets.rest:
         return None
-    rows = [
-        Session.objects.filter(where_in_states(facets, statuses, also)).order_by().values("pk")
-        for _, statuses, also in OF_STATES
-    ]
+    where = [where_in_states(facets, statuses, also) for _, statuses, also in OF_STATES]
     # To name so many takes longer than to find the calls of sessions in the phase, of which there are hardly any.
     are_in_phase = (
         _have_no_calls(facets.phase)
@@ -204,16 +202,16 @@ def by_facets(facets: Facets) -> Condition | None:
         and sessions_about(replace(facets, status="", phase="").asked) > MOST_SOME
     )
     if are_in_phase:
-        rows[0] = rows[0].none()
+        where[0] = Q(pk__in=[])
     # How many of them are in a phase is guessed wrong: it depends on their status.
-    if not (facets.phase or facets.status) and are_about(rows[0]) > 2 * MOST_KEYS:
+    if not (facets.phase or facets.status) and sessions_about(where[0]) > 2 * MOST_KEYS:
         return None
     # Few sessions of another phase or status have calls to decide. Beside a time, the first calls of all are not looked
     # at, but those from that time on.
     may_have_calls = not _are_without_calls(facets.status, facets.phase)
     may_be_first = may_have_calls and not facets.since
     share = COMMON if may_have_calls and facets.since else 2
-    read = listed_up_to([as_sql(each) for each in rows], MOST_KEYS)
+    read = listed_up_to([keys_of_sessions(each) for each in where], MOST_KEYS)
     found = []
     for (keys, are_all), (state, *_) in zip(read, OF_STATES, strict=True):
         if state is IS_STOPPED and (are_in_phase or (_have_no_calls(facets.phase) and not are_all)):
@@ -270,8 +268,8 @@ def of_status(where: Q, status: str, phase: str = "") -> Condition:
         """
         if status and status not in statuses:
             return OfState.of_named(Named(None, status, phase))
-        rows = Session.objects.filter(where, state, here).order_by()
-        keys = _few(rows, rows.values_list("pk", Value(True), named=False), 1)
+        asked = where & state & here
+        keys = _few(asked, lambda limit: sql_of(in_one_state, asked, limit=limit), 1)
         if keys is None:
             return OfState(where & here, if_many)
         return OfState.of_named(Named(keys[0], status, phase))
@@ -329,22 +327,22 @@ def _are_one_in(number: int, where: Q, state: Q) -> bool:
 
 
 def _few(
-    expected: QuerySet[Session, Any],
-    rows: QuerySet[Session, Any],
+    expected: Q,
+    rows: Callable[[int], Sql],
     states: int,
     *,
     if_many: int = MOST_KEYS_OF_MANY,
 ) -> list[str | None] | None:
-    """The keys of the rows in each of some states, as `listed_each` has them; None if they are too many. At most two
+    """The keys of sessions in each of some states, as `listed_each` has them; None if they are too many. At most two
     queries.
 
-    :param expected: The same rows, written so that PostgreSQL guesses well how many they are.
-    :param rows: Their keys, and whether each is in the first of the states, the second, and so on.
+    :param expected: The condition that they meet, written so that PostgreSQL guesses well how many they are.
+    :param rows: Selects so many of their keys, and whether each is in the first of the states, the second, and so on.
     :param if_many: So many are looked for where too many are expected: what PostgreSQL expects may be wrong.
     """
     # SQLite counts no faster than it reads.
-    are_many = connection.vendor == "postgresql" and are_about(expected) > MOST_KEYS
+    are_many = connection.vendor == "postgresql" and sessions_about(expected) > MOST_KEYS
     if are_many and not if_many:
         return None
     most = min(MOST_KEYS, if_many) if are_many else MOST_KEYS
-    return listed_each(rows[: most + 1], states, most)
+    return listed_each(rows(most + 1), states, most)

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from django.core.exceptions import EmptyResultSet
 from django.db import connection
 from django.db.models import Q, QuerySet
 
-from sessions_app.finding.counting import Count, Sent, count_of_all, up_to_most
+from sessions_app.finding.counting import Count, Sent, count_of_all, keys_of_sessions, up_to_most
 from sessions_app.finding.facets import Facets
 from sessions_app.finding.inbox_condition import MOST_KEYS
 from sessions_app.finding.inbox_facets import OF_STATES, where_in_states
@@ -30,7 +29,7 @@ from sessions_app.finding.inbox_states import HAS_CAUSE, Condition, Named, OfSta
 from sessions_app.finding.keys import listed_up_to
 from sessions_app.finding.parts import Part
 from sessions_app.models import Approval, Session, ToolCall, WaitingFor
-from sessions_app.models.compiled import compiled, planned_anew
+from sessions_app.models.compiled import compiled
 from sessions_app.models.selects import NO_ROWS, Sql
 
 _IS_CHANGED = Q(waiting_for=WaitingFor.CHANGED)
@@ -46,7 +45,7 @@ def count_assigned(
     """
     states = (condition.stopped, condition.moving, condition.failed)
     rows = [
-        (NO_ROWS, ()) if state.is_none else _keys_of(where & state.where & state.last)
+        (NO_ROWS, ()) if state.is_none else keys_of_sessions(where & state.where & state.last)
         for where, state in zip(_assigned(assignee), states, strict=True)
     ]
     read = listed_up_to(rows, MOST_KEYS)
@@ -64,18 +63,6 @@ def _assigned(assignee: int) -> list[Q]:
     # Of all of a person's sessions a quarter may have a line: the index of facets has these.
     facets = Facets(assignee=str(assignee))
     return [where_in_states(facets, statuses, also) for _, statuses, also in OF_STATES]
-
-
-def _keys_of(where: Q) -> Sql:
-    try:
-        return _keys.sql_with_params(where)
-    except EmptyResultSet:
-        return NO_ROWS, ()
-
-
-@planned_anew
-def _keys(where: Q) -> QuerySet[Session, UUID]:
-    return Session.objects.filter(where).order_by().values_list("pk", flat=True)
 
 
 def _lines(

@@ -8,11 +8,12 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Any, Self
 
-from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet, Value
 
 from sessions_app.finding.keys import in_list
 from sessions_app.finding.parts import opaque
 from sessions_app.models import STOPPED, Phase, Session, Status
+from sessions_app.models.compiled import planned_anew
 
 # Finds by kind the keys of calls, `keys.listed`, None for none; nothing if they are too many.
 FindCalls = Callable[[], Mapping[str, str | None] | None]
@@ -23,10 +24,19 @@ IS_MOVING = Q(status__in=MOVING)
 HAS_CAUSE = Q(failure__isnull=False) & (Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR))
 
 
-def in_each_state(sessions: QuerySet[Session]) -> QuerySet[Session, Any]:
-    """Their keys, and whether each is in the first of the states that a `Condition` names, in the second, and so on."""
+@planned_anew
+def in_each_state(where: Q, *, limit: int) -> QuerySet[Session, Any]:
+    """The keys of the sessions that meet the condition, and whether each is in the first of the states that a
+    `Condition` names, in the second, and so on.
+    """
     states = [ExpressionWrapper(state, BooleanField()) for state in (IS_STOPPED, IS_MOVING, HAS_CAUSE)]
-    return sessions.order_by().values_list("pk", *states, named=False)
+    return Session.objects.filter(where).order_by().values_list("pk", *states, named=False)[:limit]
+
+
+@planned_anew
+def in_one_state(where: Q, *, limit: int) -> QuerySet[Session, Any]:
+    """As `in_each_state`, of a condition of one state."""
+    return Session.objects.filter(where).order_by().values_list("pk", Value(True), named=False)[:limit]
 
 
 class Matches(Enum):
@@ -57,6 +67,8 @@ class Named:
     @property
     def where(self) -> Q:
         is_listed = in_list(self.keys, kind="uuid")
+        if self.keys is None:
+            return is_listed
         again = {name: value for name, value in (("status", self.status), ("phase", self.phase)) if value}
         # In this form, for the reason that `OfState.sessions` has.
         return is_listed & Q(opaque(Q(**again))) if again else is_listed

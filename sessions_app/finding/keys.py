@@ -5,14 +5,13 @@ As a parameter each, some thousands of them take longer to send and to parse tha
 
 import json
 from collections.abc import Collection, Sequence
-from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import BooleanField, F, Func, Q, QuerySet, Value
+from django.db.models import BooleanField, F, Func, Q, Value
 from django.db.models.expressions import RawSQL
 
-from sessions_app.models.selects import NO_ROWS, Sql, as_sql
+from sessions_app.models.selects import NO_ROWS, Sql
 
 
 def are(keys: Collection[UUID] | Collection[int]) -> Q:
@@ -23,7 +22,7 @@ def are(keys: Collection[UUID] | Collection[int]) -> Q:
     return in_list(listed(keys), kind="uuid" if is_uuid else "bigint")
 
 
-def listed_each(rows: QuerySet[Any, Any], groups: int, most: int) -> list[str | None] | None:
+def listed_each(rows: Sql, groups: int, most: int) -> list[str | None] | None:
     """The keys of each of some groups of rows, `listed`, or None where it has none; None if there are more rows than
     `most`. One query.
 
@@ -31,7 +30,7 @@ def listed_each(rows: QuerySet[Any, Any], groups: int, most: int) -> list[str | 
 
     :param rows: With a limit. The columns are a key that is a UUID, and whether the row belongs to each of the groups.
     """
-    sql, values = as_sql(rows)
+    sql, values = rows
     if sql == NO_ROWS:
         return [None] * groups
     lists = "json_group_array(key)" if connection.vendor == "sqlite" else "array_agg(key)"

@@ -32,7 +32,7 @@ from sessions_app.finding.facets import TAG_NAMES, Facets
 from sessions_app.finding.parts import opaque
 from sessions_app.models import Session
 from sessions_app.models.compiled import planned_anew
-from sessions_app.models.selects import NO_ROWS, Sql, as_sql, sql_of
+from sessions_app.models.selects import NO_ROWS, Sql, sql_of
 
 # So many of the newest sessions are read first. To compare the letters of one takes several microseconds, as it does to
 # read one by an index of letters and to sort it. What no index finds, a single character, is looked for in these only.
@@ -98,11 +98,12 @@ def matching_sessions(where: Q, limit: int) -> list[UUID]:
     """The keys of the sessions that changed last of those that meet the condition, in any order. One query."""
     if connection.vendor == "sqlite":
         return list(_keys().filter(where)[:limit])
-    every = _keys().filter(where).order_by(_CHANGED_AT.desc(), "-id")[:limit]
-    near, wide = (_among_newest(number, where, limit) for number in (NEAR_SESSIONS, WIDE_SESSIONS))
+    every = sql_of(_sorted, where, order=_NEWEST, limit=limit)
+    near, wide = (
+        sql_of(_among_newest, where, number=number, limit=limit) for number in (NEAR_SESSIONS, WIDE_SESSIONS)
+    )
     some = max(NEAR_SESSIONS // SHARE, NEAR_SESSIONS * limit // WIDE_SESSIONS)
-    wider = Wider(as_sql(wide), some, limit - 1)
-    select = near_or_all(as_sql(near), as_sql(every), limit, wider=[wider])
+    select = near_or_all(near, every, limit, wider=[Wider(wide, some, limit - 1)])
     with connection.cursor() as cursor:
         cursor.execute(*select)
         found: list[tuple[Any, ...]] = cursor.fetchall()
@@ -220,12 +221,13 @@ def near_sessions(where: Q, limit: int) -> tuple[list[UUID], bool]:
 
     :returns: Their keys, and whether these are all sessions. Two queries.
     """
-    return list(_among_newest(NEAR_SESSIONS, where, limit)), not count_up_to(
+    return _among_newest(where, number=NEAR_SESSIONS, limit=limit), not count_up_to(
         Session.objects.all(), NEAR_SESSIONS
     ).more
 
 
-def _among_newest(number: int, where: Q, limit: int) -> QuerySet[Session, UUID]:
+@planned_anew
+def _among_newest(where: Q, *, number: int, limit: int) -> QuerySet[Session, UUID]:
     last = Session.objects.order_by("-updated_at").values("updated_at")[number - 1 : number]
     # Where there are fewer sessions than that, all are among the newest.
     since = Coalesce(Subquery(last), Value(datetime.min.replace(tzinfo=UTC)))

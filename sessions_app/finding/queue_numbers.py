@@ -30,7 +30,7 @@ from sessions_app.finding.queues import (
 from sessions_app.finding.stuck import LONGEST_FIRST
 from sessions_app.models import Session
 from sessions_app.models.compiled import compiled, planned_anew
-from sessions_app.models.selects import NO_ROWS, Sql, as_sql, union
+from sessions_app.models.selects import NO_ROWS, Sql, as_sql, sql_of, union
 
 # Of a filter that more than `counting.MOST` sessions match, so many sessions of each queue are looked at: to count the
 # few of a large queue that match, all of it would be read.
@@ -162,13 +162,18 @@ def _in_rows(where: Q) -> Callable[[Sql], Sql]:
 
     No table is joined: of a small one or a common filter PostgreSQL would read all sessions that match, for each queue.
     """
-    matching = as_sql(up_to_most(Session.objects.filter(where)))
+    matching = sql_of(_matching, where)
 
     def among_rows(keys: Sql) -> Sql:
         _, rows = keys[0].split(" FROM ", 1)
         return among((f"SELECT * FROM {rows}", keys[1]), matching)  # noqa: S608 - a select of our own
 
     return among_rows
+
+
+@planned_anew
+def _matching(where: Q) -> QuerySet[Session, uuid.UUID]:
+    return up_to_most(Session.objects.filter(where))
 
 
 def _in_table(where: Q) -> Callable[[Sql], Sql]:

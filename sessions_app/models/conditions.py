@@ -1,12 +1,12 @@
 """Conditions as arguments of compiled queries: which of them have one SQL, but for the values in it.
 
-Known is a `Q` that compares columns with values, or looks for them among what a `RawSQL` selects, and one of the
-expressions of `_EXPRESSIONS`. What else it may be made of need not have the same SQL for other values: see
-`UnknownConditionError`.
+Known is a `Q` that compares columns with values, looks for texts in them, or for them among what a `RawSQL` selects,
+and one of the expressions of `_EXPRESSIONS`. What else it may be made of need not have the same SQL for other values:
+see `UnknownConditionError`.
 """
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -21,6 +21,8 @@ _COMPARES = ("", "exact", "gt", "gte", "lt", "lte")
 # Of which all that the SQL depends on is their sources, their type, and what `_kind` has, as of those whose class says
 # so by an attribute `is_its_sources`.
 _EXPRESSIONS = (Func, Case, When)
+# Of these no query has many, so each has SQL of its own.
+_CONSTANTS = (Enum, timedelta)
 
 
 # Makes a part of a condition of the next of other values.
@@ -72,20 +74,25 @@ def _walk_child(child: Any, values: list[Any]) -> tuple[object, _Make]:
         case str() | int() | UUID() | datetime() if lookup in _COMPARES:
             values.append(compared)
             return (name, type(compared)), lambda others: (name, next(others))
+        case str() if lookup == "icontains":
+            values.append(compared)
+            return (name,), lambda others: (name, next(others))
         case RawSQL() if lookup == "in" and all(
-            isinstance(each, Enum) or _is_value(each) for each in compared.params
+            isinstance(each, _CONSTANTS) or _is_value(each) for each in compared.params
         ):
-            values += [each for each in compared.params if not isinstance(each, Enum)]
-            constants = tuple([each if isinstance(each, Enum) else type(each) for each in compared.params])
+            values += [each for each in compared.params if not isinstance(each, _CONSTANTS)]
+            constants = tuple(
+                [each if isinstance(each, _CONSTANTS) else type(each) for each in compared.params]
+            )
             return (name, compared.sql, constants), lambda others: (name, _with_parameters(compared, others))
-        case tuple() if all(isinstance(constant, Enum) for constant in compared):
-            return (name, compared), lambda _: child
+        case tuple() | list() if all(isinstance(constant, Enum) for constant in compared):
+            return (name, tuple(compared)), lambda _: child
         case _:
             raise UnknownConditionError(child)
 
 
 def _with_parameters(rows: RawSQL, others: Iterator[Any]) -> RawSQL:
-    parameters = [each if isinstance(each, Enum) else next(others) for each in rows.params]
+    parameters = [each if isinstance(each, _CONSTANTS) else next(others) for each in rows.params]
     return RawSQL(rows.sql, parameters)  # noqa: S611 - as it was
 
 

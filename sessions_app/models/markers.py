@@ -66,6 +66,8 @@ def places_of(parameters: Sequence[Any], markers: Sequence[Any]) -> Iterator[tup
     for number, marker in enumerate(markers):
         if not isinstance(marker, datetime):
             known[marker] = number, _itself
+        if isinstance(marker, str):
+            known[f"%{marker}%"] = number, _anywhere
         if isinstance(marker, UUID):
             known[marker.hex] = number, _hex
     for index, parameter in enumerate(parameters):
@@ -111,6 +113,11 @@ def _as_text(added: timedelta, value: datetime) -> Any:
 
 def _itself(value: Any) -> Any:
     return value
+
+
+def _anywhere(text: str) -> str:
+    """The pattern of ``LIKE`` for the text with anything before and behind it, as Django makes it."""
+    return f"%{connections[DEFAULT_DB_ALIAS].ops.prep_for_like_query(text)}%"
 
 
 def _hex(value: UUID) -> str:
