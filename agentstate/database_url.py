@@ -8,7 +8,7 @@ from typing import Any, Final
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
-from agentstate.environment import ENCODED, check_port, text
+from agentstate.environment import ENCODED, check_host_and_port, text
 from agentstate.postgresql.limits import lock_limits
 from agentstate.sqlite_file import OwnersConnection
 
@@ -66,7 +66,7 @@ def _sqlite(url: str) -> dict[str, Any]:
 
 
 def _postgresql(url: str, lease_seconds: float, connections: int) -> dict[str, Any]:
-    check_port("DATABASE_URL", url)
+    check_host_and_port("DATABASE_URL", url)
     database = _parsed(url)
     options = database["OPTIONS"]
     if not database["NAME"] and "service" not in options:

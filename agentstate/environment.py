@@ -23,6 +23,11 @@ ENCODED: Final = (
 
 # A host name, also with the dot that lets in its subdomains; an IPv6 address in brackets; or any host.
 _HOST = re.compile(r"\.?[\w.-]+|\[[0-9A-Fa-f:.]+\]|\*")
+# As a browser sends it, in small letters, or with a star for all subdomains.
+_ORIGIN = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?:(?:\*\.)?[\w.-]+|\[[0-9a-f:.]+\])(?::(?P<port>\d+))?"
+)
+_PORTS_NOT_SENT = (("http", "80"), ("https", "443"))
 _CURRENCY = re.compile("[A-Z]{3}")
 
 env = Env()
@@ -31,13 +36,13 @@ Value = TypeVar("Value")
 
 
 def _given(read: Callable[[str], Value], name: str, kind: str) -> Value | None:
-    text = os.environ.get(name, "")
-    if not text:
+    given = text(name)
+    if not given:
         return None
     try:
         return read(name)
     except EnvError:
-        raise ImproperlyConfigured(f"{name} must be {kind}, not {text!r}.") from None
+        raise ImproperlyConfigured(f"{name} must be {kind}, not {given!r}.") from None
 
 
 def text(name: str, default: str = "") -> str:
@@ -60,7 +65,7 @@ def log_level(name: str, default: int) -> int:
 
 def names(name: str, default: Sequence[str] = ()) -> list[str]:
     """Entries separated by commas; empty ones are left out."""
-    if not os.environ.get(name):
+    if not text(name):
         return list(default)
     return [entry for entry in env.list(name, subcast=str.strip) if entry]
 
@@ -73,6 +78,20 @@ def hosts(name: str, default: Sequence[str]) -> list[str]:
             raise ImproperlyConfigured(
                 f"{name} must be hosts alone, without scheme, port and path, such as desk.example.com, 192.0.2.1 or "
                 f"[::1], and commas between them; not {host!r}."
+            )
+    return given
+
+
+def origins(name: str) -> list[str]:
+    """Origins as Django compares them with that of a request: letter by letter."""
+    given = [origin.lower() for origin in names(name)]
+    for origin in given:
+        parts = _ORIGIN.fullmatch(origin)
+        if parts is None or (parts["scheme"], parts["port"]) in _PORTS_NOT_SENT:
+            raise ImproperlyConfigured(
+                f"{name} must be origins as browsers send them, such as https://desk.example.com, "
+                "https://*.example.com or http://localhost:8080: with the scheme, without a path or a slash at the "
+                f"end, without the ports 443 of https and 80 of http, and with commas between them; not {origin!r}."
             )
     return given
 
@@ -157,7 +176,7 @@ def redis_url(name: str, default: str = "", *, of_celery: bool = False) -> str:
         raise ImproperlyConfigured(
             f"{name} must begin with redis:// or rediss://, unlike {url.partition(':')[0]}:."
         )
-    check_port(name, url)
+    check_host_and_port(name, url)
     if wrong := _wrong_in_redis_url(url, of_celery=of_celery):
         raise ImproperlyConfigured(f"{name} {wrong} {ENCODED}")
     return url
@@ -187,14 +206,20 @@ def _wrong_in_redis_url(url: str, *, of_celery: bool) -> str:
     return ""
 
 
-def check_port(name: str, url: str) -> None:
-    """:raises ImproperlyConfigured: for an address with a wrong port. The sentence shows nothing of a password."""
+def check_host_and_port(name: str, url: str) -> None:
+    """
+    :raises ImproperlyConfigured: for an address with a wrong port, or with a blank in its host. The sentence shows
+        nothing of a password.
+    """
     try:
-        _ = urlsplit(url).port
+        parts = urlsplit(url)
+        _ = parts.port
     except ValueError:
         raise ImproperlyConfigured(
             f"{name}: the host and colon are not followed by a port from 1 to 65535. {ENCODED}"
         ) from None
+    if " " in (parts.hostname or ""):
+        raise ImproperlyConfigured(f"{name}: the name of the host contains a blank. Remove it. {ENCODED}")
 
 
 def count(name: str, default: Default, *, least: int, most: int | None = None) -> int | Default:

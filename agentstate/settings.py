@@ -31,6 +31,7 @@ from agentstate.environment import (
     hosts,
     log_level,
     names,
+    origins,
     patterns,
     prices,
     redis_url,
@@ -80,7 +81,7 @@ HTTPS = flag_or_none("HTTPS")
 # Whose X-Forwarded-Proto and X-Forwarded-For are believed: without a proxy, anybody can send them.
 TRUSTED_PROXIES = count("TRUSTED_PROXIES", None, least=0)
 ALLOWED_HOSTS = hosts("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
-CSRF_TRUSTED_ORIGINS = names("CSRF_TRUSTED_ORIGINS")
+CSRF_TRUSTED_ORIGINS = origins("CSRF_TRUSTED_ORIGINS")
 REDIS_URL = redis_url("REDIS_URL", of_celery=True)
 LOG_LEVEL = log_level("LOG_LEVEL", logging.INFO)
 SECURE_HSTS_SECONDS = count("SECURE_HSTS_SECONDS", 3600 * 24 * 365, least=0)
@@ -117,6 +118,10 @@ if AGENTSTATE_LEASE_SECONDS < 2 * AGENTSTATE_HEARTBEAT_SECONDS:
     )
 
 SECRET_KEY = text("SECRET_KEY") or _secret_key(BASE_DIR / ".secret_key")
+if not SECRET_KEY.strip():
+    raise ImproperlyConfigured(
+        "SECRET_KEY holds nothing but blanks: anyone could sign a login with it. Set another one."
+    )
 
 INSTALLED_APPS = [
     "django.contrib.admin",

@@ -110,9 +110,33 @@ def load(monkeypatch, tmp_path):
             )
         ),
         *(
+            (
+                {"CSRF_TRUSTED_ORIGINS": f"https://a.example.com,{origin}"},
+                f"commas between them; not '{origin}'.",
+            )
+            for origin in (
+                "desk.example.com",
+                "https://desk.example.com/",
+                "https://desk.example.com/desk",
+                "https://desk.example.com:443",
+                "http://desk.example.com:80",
+                "https://*example.com",
+                "https://",
+            )
+        ),
+        *(
+            ({name: url}, f"{name}: the name of the host contains a blank.")
+            for name, url in (
+                ("REDIS_URL", "redis://localhost "),
+                ("AGENTSTATE_MIRROR_URL", "redis://:a b@ localhost:6379/0"),
+                ("DATABASE_URL", "postgres://anna@localhost /desk"),
+            )
+        ),
+        *(
             ({"AGENTSTATE_CURRENCY": name}, f"such as EUR, not '{name}'.")
             for name in ("dollars", "eur", "€", "EURO")
         ),
+        ({"SECRET_KEY": "  "}, "SECRET_KEY holds nothing but blanks"),
         ({"AGENTSTATE_STREAMS": "-1"}, "AGENTSTATE_STREAMS must be at least 0, not -1."),
         (
             {"AGENTSTATE_DEMO_DELAY": "-1"},
@@ -306,6 +330,17 @@ def test_agent_modules_are_a_list_and_spaces_do_not_matter(load):
 def test_hosts_may_be_names_addresses_subdomains_or_all(load):
     hosts = ["desk.example.com", ".example.com", "192.0.2.1", "[2001:db8::1]", "desk_1", "*"]
     assert load(ALLOWED_HOSTS=", ".join(hosts))["ALLOWED_HOSTS"] == hosts
+
+
+def test_origins_are_kept_as_browsers_send_them(load):
+    origins = [
+        "https://desk.example.com",
+        "http://localhost:8080",
+        "https://*.example.com",
+        "https://[2001:db8::1]:8443",
+    ]
+    assert load(CSRF_TRUSTED_ORIGINS=", ".join(origins))["CSRF_TRUSTED_ORIGINS"] == origins
+    assert load(CSRF_TRUSTED_ORIGINS="https://Desk.example.com")["CSRF_TRUSTED_ORIGINS"] == origins[:1]
 
 
 def test_context_windows_are_set_for_all_agents_or_for_one(load):
