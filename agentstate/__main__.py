@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from agentstate.pipes import ends_with_its_reader
+from agentstate.pipes import ends_quietly
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,7 +38,7 @@ def _show(file: str) -> int:
     except JournalFileError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    with ends_with_its_reader():
+    with ends_quietly():
         sys.stdout.write(text)
     return 0
 

@@ -2,7 +2,7 @@
 
 Thin: each verb is one action, and an action that asks for nothing but a reason needs no code here. `start` and `fork`
 print the new session's id and nothing else, for scripts. A refusal is one line on stderr and exit code 1; wrong usage
-is exit code 2. Ctrl-C ends `tail` with exit code 130.
+is exit code 2. Ctrl-C is exit code 130.
 """
 
 import getpass
@@ -18,7 +18,7 @@ from django.db import Error
 from django.utils import timezone
 
 from agentstate.installation import MANAGE
-from agentstate.pipes import ends_with_its_reader
+from agentstate.pipes import ends_quietly
 from sessions_app import actions
 from sessions_app.access.errors import ActionError, Invalid
 from sessions_app.access.masking import Mask
@@ -151,7 +151,7 @@ class Command(BaseCommand):
 
     def handle(self, *, do: Callable[[Options], None], **options: Any) -> None:
         try:
-            with ends_with_its_reader():
+            with ends_quietly():
                 do(options)
         except ActionError as error:
             raise CommandError(one_line(error)) from error
@@ -190,8 +190,6 @@ class Command(BaseCommand):
                 else:
                     self.stdout.write(tail.line((operation, record), one_line))
                 self.stdout.flush()
-        except KeyboardInterrupt:
-            raise SystemExit(130) from None
         except Session.DoesNotExist:
             raise CommandError(f"The session {session.pk} was deleted.") from None
         if not options["as_json"]:

@@ -4,6 +4,7 @@ Needed after a change of AGENTSTATE_MASK_KEYS or AGENTSTATE_MASK_PATTERNS, once 
 is killed, either the desk still says that it is needed, or the sweep finishes it.
 """
 
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error
 
+from agentstate.pipes import ends_quietly
 from sessions_app.finding import search_index
 from sessions_app.history.causes_again import name_causes_again
 from sessions_app.management.unusable import why_unusable
@@ -24,13 +26,19 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            # Everyone may see these, and the former masking may have left in them what is hidden now. They come first,
-            # since nothing but this command completes them: once the index is emptied, the desk no longer asks for it.
-            name_causes_again(partial(apps.get_model, "sessions_app"))
-            search_index.rebuild()
-            while search_index.update(seconds=5):
-                self.stdout.write(".", ending="")
-                self.stdout.flush()
+            with ends_quietly():
+                self._rebuild()
         except Error as error:
             raise CommandError(why_unusable(error)) from error
+
+    def _rebuild(self) -> None:
+        # Everyone may see these, and the former masking may have left in them what is hidden now. They come first,
+        # since nothing but this command completes them: once the index is emptied, the desk no longer asks for it.
+        name_causes_again(partial(apps.get_model, "sessions_app"))
+        search_index.rebuild()
+        while search_index.update(seconds=5):
+            # It goes on where nobody reads this.
+            with suppress(BrokenPipeError):
+                self.stdout.write(".", ending="")
+                self.stdout.flush()
         self.stdout.write("The search index has been rebuilt.")

@@ -11,6 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error
 
+from agentstate.pipes import ends_quietly
 from sessions_app.management.printed import one_line
 from sessions_app.management.unusable import why_unusable
 from sessions_app.models import Session, Status
@@ -23,6 +24,10 @@ class Command(BaseCommand):
     help = "Compare all sessions at rest again. Run it after the masking settings or an agent's embedder have changed."
 
     def handle(self, *args: Any, **options: Any) -> None:
+        with ends_quietly():
+            self._compare()
+
+    def _compare(self) -> None:
         if problems := load_agents():
             raise CommandError(f"No session was compared. {one_line(' '.join(problems.values()))}")
         at_rest = Session.objects.exclude(status__in=(Status.QUEUED, Status.RUNNING))

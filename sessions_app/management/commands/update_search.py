@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, ProgrammingError, connection
 
+from agentstate.pipes import ends_quietly
 from sessions_app.finding import search_follower, search_index
 from sessions_app.management.unusable import is_not_migrated, why_unusable
 from sessions_app.unavailable import UNAVAILABLE
@@ -38,17 +39,16 @@ class Command(BaseCommand):
         # As process 1 of a container it would not be told otherwise.
         before = signal.signal(signal.SIGTERM, _end if follow else signal.default_int_handler)
         try:
-            if follow:
-                _follow()
-            while search_index.update(seconds=5):
-                pass
-        except KeyboardInterrupt:
-            raise SystemExit(130) from None
+            with ends_quietly():
+                if follow:
+                    _follow()
+                while search_index.update(seconds=5):
+                    pass
+                self.stdout.write("The search is up to date.")
         except Error as error:
             raise CommandError(why_unusable(error)) from error
         finally:
             signal.signal(signal.SIGTERM, before)
-        self.stdout.write("The search is up to date.")
 
 
 def _end(signum: int, frame: object) -> NoReturn:
