@@ -704,6 +704,38 @@ def test_the_command_builds_the_mirror_again_and_removes_it(mirror: MirrorSessio
     assert mirror.client.keys("agent:*") == []
 
 
+@pytest.fixture
+def full(mirror: MirrorSessions) -> Iterator[None]:
+    """The server takes no more data."""
+    mirror.client.config_set("maxmemory", 1)
+    yield
+    mirror.client.config_set("maxmemory", 0)
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("full")
+def test_the_command_ends_with_the_reason_where_the_server_is_full(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    builders.paused()
+    with (
+        mirroring(redis_url),
+        pytest.raises(CommandError, match=r"The server of the mirror failed: .*maxmemory"),
+    ):
+        command("--rebuild")
+    assert not caplog.records
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("full")
+def test_a_full_server_is_late_for_all_sessions_and_is_no_error_of_each(
+    mirror: MirrorSessions, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(healing.UNAVAILABLE, match="maxmemory"):
+        healing.update(mirror, [builders.paused().pk, builders.paused().pk])
+    assert not caplog.records
+
+
 @pytest.mark.django_db
 def test_the_command_says_why_it_cannot() -> None:
     with pytest.raises(CommandError, match="set REDIS_URL or AGENTSTATE_MIRROR_URL"):

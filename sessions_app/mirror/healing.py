@@ -17,13 +17,13 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from agentstate.journals import layout
-from sessions_app.mirror.sessions import TOGETHER, MirrorSessions
+from sessions_app.mirror.sessions import OF_ALL_SESSIONS, TOGETHER, MirrorSessions
 from sessions_app.models import Session
 
 logger = logging.getLogger(__name__)
 
 Id = TypeVar("Id", str, UUID)
-UNAVAILABLE = (redis.ConnectionError, redis.TimeoutError)
+UNAVAILABLE = (*OF_ALL_SESSIONS, redis.TimeoutError)
 # The time and the id of the last session that was looked at.
 SEEN = "agent:mirror:seen"
 # A session that changed so recently is looked at again: the commit of one that changed before it may come later.
@@ -41,14 +41,15 @@ _COMPARED = ("pk", "change", "status", "phase", "updated_at", "customer", "title
 def update(mirror: MirrorSessions, session_ids: Sequence[UUID], *, anew: bool = False) -> None:
     """Update sessions. What is wrong with one of them alone is logged, so that it does not hold up the others.
 
-    :raises ConnectionError, TimeoutError: those of redis, if the server does not answer. Some may have been updated.
+    :raises ConnectionError, TimeoutError, OutOfMemoryError: those of redis, if the server does not answer or is full.
+        Some may have been updated.
     :raises Error: that of Django, if the database does not.
     """
     for first in range(0, len(session_ids), TOGETHER):
         together = session_ids[first : first + TOGETHER]
         try:
             _log(mirror.update(together, anew=anew))
-        except redis.ConnectionError:
+        except OF_ALL_SESSIONS:
             raise
         except Exception:  # one of them may be the reason
             for session_id in together:
@@ -58,7 +59,7 @@ def update(mirror: MirrorSessions, session_ids: Sequence[UUID], *, anew: bool = 
 def _update_alone(mirror: MirrorSessions, session_id: UUID, *, anew: bool) -> None:
     try:
         _log(mirror.update([session_id], anew=anew))
-    except redis.ConnectionError:
+    except OF_ALL_SESSIONS:
         raise
     except Exception as error:
         if isinstance(error, (redis.TimeoutError, Error)):
