@@ -137,3 +137,19 @@ def test_every_dialog_is_accessible_and_stays_one_with_its_errors(page, name):
     assert light_and_dark(page, f"{address} with an error", "dialog") == []
     if form.locator(".wrong").count():
         expect(form.locator(".wrong :is(input, textarea, select):focus")).to_have_count(1)
+
+
+def test_with_the_colours_of_the_system_the_open_tab_and_the_chosen_filter_are_told_from_others(page):
+    session = builders.looked_up().rest("idle")
+    page.emulate_media(forced_colors="active")
+    page.goto(f"/sessions/{session.pk}/")
+    drawn = """(links) => links.map((link) => {
+      const { borderBottomColor, backgroundColor } = getComputedStyle(link);
+      return [link.ariaCurrent !== null, borderBottomColor + backgroundColor];
+    })"""
+    for place in (".tabs a", ".chips a"):
+        looks = page.locator(place).evaluate_all(drawn)
+        chosen = {look for is_chosen, look in looks if is_chosen}
+        assert chosen
+        assert chosen.isdisjoint(look for is_chosen, look in looks if not is_chosen)
+    assert problems(page) == ""

@@ -141,3 +141,39 @@ def test_an_argument_that_is_edited_is_shown_with_what_is_not_seen(page: Page, w
     page.get_by_role("button", name="Approve").click()
     expect(page.locator(".toast")).to_contain_text("⟨U+202E⟩")
     assert Approval.objects.get().edited == {"number": f"{HIDDEN_ORDER}\u200d!", "amount": 9000}
+
+
+@every_width
+def test_a_message_and_a_reply_keep_their_lines_and_the_indentation_of_code(page: Page, width: int) -> None:
+    code = "def twice(number):\n    return number * 2\n\tdone  here"
+    history = builders.History()
+    history.user(code)
+    history.reply(code)
+    history.end(code)
+    session = history.rest("idle")
+    for tab, which in (("", "#timeline .say"), ("conversation/", "#talk .say")):
+        page.goto(f"/sessions/{session.pk}/{tab}")
+        assert [text.rstrip() for text in page.locator(which).all_inner_texts()] == [code, code]
+
+
+@every_width
+def test_an_argument_of_several_lines_is_approved_as_it_is_shown(page: Page, width: int) -> None:
+    paying("Dear Ada,\n\n  1042\n  1043")
+    page.goto("/inbox/?kind=approval")
+    assert page.locator("dl.asked code").first.inner_text() == "Dear Ada,\n\n  1042\n  1043"
+    page.locator("details.edit > summary").click()
+    page.get_by_label("Number", exact=True).fill("Dear Bob,\n  1042")
+    assert page.locator("dl.asked ins code").first.inner_text() == "Dear Bob,\n  1042"
+
+
+@pytest.mark.parametrize("width", [1280, 820, 640, 390])
+def test_the_words_beside_the_times_of_a_session_are_as_large_as_others(page: Page, width: int) -> None:
+    session = builders.looked_up().rest("running")
+    page.goto(f"/sessions/{session.pk}/")
+    fold = page.get_by_label("Show phases and time")
+    if fold.is_visible():
+        fold.check()
+    word = page.locator(".strip text").last
+    box = word.bounding_box()
+    assert box is not None
+    assert 10 < box["height"] < 25
