@@ -220,3 +220,24 @@ def test_what_is_asked_for_again_while_an_answer_is_on_its_way_is_shown_once(pag
     history.end("It is covered too.")
     expect(page.locator("#timeline")).to_contain_text("It is covered too.")
     expect(page.locator(".call").filter(has_text="POL-8")).to_have_count(1)
+
+
+def test_a_list_in_which_sessions_are_selected_says_that_it_is_not_updated(page: Page) -> None:
+    history = looked_up(1)
+    session = history.session
+    page.goto("/?queue=all")
+    state = page.locator(f"#s{session.pk} .pill")
+    expect(state).to_have_text("Running")
+    note = page.get_by_text("The list is not being updated while you select sessions.")
+    expect(note).to_be_hidden()
+    tick = page.locator(f"#s{session.pk} input[name=pick]")
+    tick.check()
+    history.rest("paused")
+    ask_at_once(page, "#list")
+    expect(note).to_be_visible()
+    expect(state).to_have_text("Running")
+    tick.uncheck()
+    tick.blur()
+    ask_at_once(page, "#list")
+    expect(state).to_have_text("Paused")
+    expect(note).to_be_hidden()
