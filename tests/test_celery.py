@@ -3,8 +3,6 @@
 import logging
 import os
 import signal
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +19,7 @@ from sessions_app.models import ModelCall, Phase, RegisteredAgent, Session, Stat
 from tests.chaos import PERSON, Workers, celery, chaos_environment, start
 from tests.chaos_moments import VARIABLE, moments
 from tests.databases import connected
+from tests.refusing import refusing_writes
 from tools.processes import CELERY, MANAGE, environment, run, running
 from tools.services import wait_for
 
@@ -273,29 +272,6 @@ def test_a_person_waits_for_seconds_only_where_redis_has_stopped_answering(env, 
         done.stderr.count("was not sent: Timeout reading from socket. It stays queued, and the next sweep")
         == 2
     )
-
-
-@contextmanager
-def refusing_writes(server, how):
-    """The server answers, and takes no writes meanwhile."""
-    in_the_way = Path(server.config_get("dir")["dir"], server.config_get("dbfilename")["dbfilename"])
-    if how == "a replica":
-        server.replicaof("127.0.0.1", 1)
-    elif how == "full":
-        server.config_set("maxmemory", 1)
-    else:
-        in_the_way.mkdir()
-        server.config_set("save", "3600 1000000")
-        server.bgsave()
-        wait_for(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "err", "it to fail")
-    try:
-        yield
-    finally:
-        server.replicaof("NO", "ONE")
-        server.config_set("maxmemory", 0)
-        server.config_set("save", "")
-        if in_the_way.is_dir():
-            in_the_way.rmdir()
 
 
 @pytest.fixture

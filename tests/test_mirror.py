@@ -32,6 +32,7 @@ from sessions_app.models import Checkpoint, Message, Session, Status
 from tests import builders, sample_agents
 from tests.builders import SYSTEM, branch_of
 from tests.driving import desk
+from tests.refusing import refusing_writes
 from tools import services
 from tools.services import wait_for
 
@@ -704,35 +705,38 @@ def test_the_command_builds_the_mirror_again_and_removes_it(mirror: MirrorSessio
     assert mirror.client.keys("agent:*") == []
 
 
-@pytest.fixture
-def full(mirror: MirrorSessions) -> Iterator[None]:
-    """The server takes no more data."""
-    mirror.client.config_set("maxmemory", 1)
-    yield
-    mirror.client.config_set("maxmemory", 0)
+@pytest.fixture(params=["full", "a replica", "without a disk"])
+def why(mirror: MirrorSessions, request: pytest.FixtureRequest) -> Iterator[str]:
+    """What the server says, which answers and takes no writes."""
+    with refusing_writes(mirror.client, request.param):
+        yield {"full": "maxmemory", "a replica": "read only replica", "without a disk": "to persist"}[
+            request.param
+        ]
 
 
 @pytest.mark.django_db
-@pytest.mark.usefixtures("full")
-def test_the_command_ends_with_the_reason_where_the_server_is_full(
-    redis_url: str, caplog: pytest.LogCaptureFixture
+def test_the_command_ends_with_the_reason_where_the_server_takes_no_writes(
+    redis_url: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     builders.paused()
     with (
         mirroring(redis_url),
-        pytest.raises(CommandError, match=r"The server of the mirror failed: .*maxmemory"),
+        pytest.raises(CommandError, match=f"The server of the mirror failed: .*{why}"),
     ):
         command("--rebuild")
     assert not caplog.records
 
 
 @pytest.mark.django_db
-@pytest.mark.usefixtures("full")
-def test_a_full_server_is_late_for_all_sessions_and_is_no_error_of_each(
-    mirror: MirrorSessions, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_server_that_takes_no_writes_is_late_for_all_sessions_and_is_no_error_of_each(
+    mirror: MirrorSessions, why: str, deleted: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(healing.UNAVAILABLE, match="maxmemory"):
-        healing.update(mirror, [builders.paused().pk, builders.paused().pk])
+    pks = [builders.paused().pk, uuid4() if deleted else builders.paused().pk]
+    with pytest.raises(healing.UNAVAILABLE, match=why):
+        healing.update(mirror, pks)
+    with pytest.raises(healing.UNAVAILABLE, match=why):
+        healing.heal(mirror)
     assert not caplog.records
 
 

@@ -17,13 +17,13 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from agentstate.journals import layout
-from sessions_app.mirror.sessions import OF_ALL_SESSIONS, TOGETHER, MirrorSessions
+from sessions_app.mirror.sessions import TOGETHER, MirrorSessions
 from sessions_app.models import Session
 
 logger = logging.getLogger(__name__)
 
 Id = TypeVar("Id", str, UUID)
-UNAVAILABLE = (*OF_ALL_SESSIONS, redis.TimeoutError)
+UNAVAILABLE = (redis.ConnectionError, redis.TimeoutError)
 # The time and the id of the last session that was looked at.
 SEEN = "agent:mirror:seen"
 # A session that changed so recently is looked at again: the commit of one that changed before it may come later.
@@ -35,21 +35,27 @@ AT_ONCE = 1000
 AGAIN_AT_ONCE = 200
 # The id of the last session that was looked at again.
 SEEN_AGAIN = "agent:mirror:seen_again"
+# A key that nobody makes.
+NEVER_THERE = "agent:mirror:never_there"
 _COMPARED = ("pk", "change", "status", "phase", "updated_at", "customer", "title")
+
+
+class RefusesWrites(redis.ConnectionError):
+    """The server answers, and takes no writes: it is full, has become a replica or cannot write to its disk."""
 
 
 def update(mirror: MirrorSessions, session_ids: Sequence[UUID], *, anew: bool = False) -> None:
     """Update sessions. What is wrong with one of them alone is logged, so that it does not hold up the others.
 
-    :raises ConnectionError, TimeoutError, OutOfMemoryError: those of redis, if the server does not answer or is full.
-        Some may have been updated.
+    :raises ConnectionError, TimeoutError: those of redis, if the server does not answer, and `RefusesWrites`. Some may
+        have been updated.
     :raises Error: that of Django, if the database does not.
     """
     for first in range(0, len(session_ids), TOGETHER):
         together = session_ids[first : first + TOGETHER]
         try:
-            _log(mirror.update(together, anew=anew))
-        except OF_ALL_SESSIONS:
+            _log(mirror, mirror.update(together, anew=anew))
+        except redis.ConnectionError:
             raise
         except Exception:  # one of them may be the reason
             for session_id in together:
@@ -58,10 +64,12 @@ def update(mirror: MirrorSessions, session_ids: Sequence[UUID], *, anew: bool = 
 
 def _update_alone(mirror: MirrorSessions, session_id: UUID, *, anew: bool) -> None:
     try:
-        _log(mirror.update([session_id], anew=anew))
-    except OF_ALL_SESSIONS:
+        _log(mirror, mirror.update([session_id], anew=anew))
+    except redis.ConnectionError:
         raise
     except Exception as error:
+        if isinstance(error, redis.ResponseError):
+            _check_takes_writes(mirror)
         if isinstance(error, (redis.TimeoutError, Error)):
             # Where both answer, it is this session that takes too long.
             mirror.client.ping()
@@ -69,9 +77,19 @@ def _update_alone(mirror: MirrorSessions, session_id: UUID, *, anew: bool) -> No
         logger.exception("The mirror of session %s was not updated.", session_id)
 
 
-def _log(refused: Mapping[UUID, redis.RedisError]) -> None:
+def _log(mirror: MirrorSessions, refused: Mapping[UUID, redis.RedisError]) -> None:
+    if refused:
+        _check_takes_writes(mirror)
     for session_id, error in refused.items():
         logger.error("The server refused the mirror of session %s: %s", session_id, error)
+
+
+def _check_takes_writes(mirror: MirrorSessions) -> None:
+    """:raises RefusesWrites: if the server refuses also what could take memory, and changes nothing."""
+    try:
+        mirror.client.set(NEVER_THERE, "", xx=True)
+    except redis.ResponseError as error:
+        raise RefusesWrites(str(error)) from error
 
 
 def heal(mirror: MirrorSessions) -> int:
@@ -80,7 +98,16 @@ def heal(mirror: MirrorSessions) -> int:
     Those that changed just now are left out: the process that changed them updates them soon.
 
     :returns: How many these were.
+    :raises ConnectionError, TimeoutError, Error: as `update`.
     """
+    try:
+        return _heal(mirror)
+    except redis.ResponseError:
+        _check_takes_writes(mirror)
+        raise
+
+
+def _heal(mirror: MirrorSessions) -> int:
     seen = mirror.client.get(SEEN)
     rows = list(_changed_since(seen).only(*_COMPARED)[:AT_ONCE])
     lacking = mirror.lacking(rows) + mirror.lacking(_seen_before(mirror, seen))

@@ -34,8 +34,6 @@ from sessions_app.models.compiled import compiled
 
 # Sessions that are read and written together.
 TOGETHER = 16
-# Errors that no session is the reason of.
-OF_ALL_SESSIONS = (redis.ConnectionError, redis.OutOfMemoryError)
 _NAMES = ("customer", "title")
 _FIELDS = (
     *("last_write", layout.MIRROR, "branch", "change", "position", "open_calls", "step_began_at"),
@@ -104,7 +102,6 @@ class MirrorSessions:
         :param anew: Write them from the beginning, whatever the mirror has.
         :returns: Those that the server refused, with why.
         :raises redis.ConnectionError, redis.TimeoutError: if the server does not answer.
-        :raises redis.OutOfMemoryError: if it is full.
         """
         refused: dict[UUID, redis.RedisError] = {}
         updates = [_Update(session_id, anew) for session_id in dict.fromkeys(session_ids)]
@@ -156,7 +153,7 @@ class MirrorSessions:
                 # With its text: a server that has forgotten the script would refuse to run it by its name.
                 pipeline.eval(_WRITE, len(keys), *keys, *self._arguments(write, page))
             answers: list[Any] = pipeline.execute(raise_on_error=False)
-        return _of_a_working_server(answers)
+        return _without_lost_connection(answers)
 
     def _arguments(self, write: "_Write", page: Page) -> list[Any]:
         session = write.session
@@ -210,7 +207,7 @@ class MirrorSessions:
                 reads.xlen(layout.key("log", session_id))
                 reads.llen(layout.key("messages", session_id))
             answers = reads.execute(raise_on_error=False)
-        _of_a_working_server(answers)
+        _without_lost_connection(answers)
         # A key of another kind has no length, which is not that of the last write.
         return [
             (values, [str(entries), str(messages)])
@@ -287,9 +284,9 @@ def _mirrored(values: Sequence[Any], lengths: Sequence[str]) -> Mirrored:
     )
 
 
-def _of_a_working_server(answers: list[Any]) -> list[Any]:
-    """:raises redis.ConnectionError, redis.OutOfMemoryError: if it is one of the answers."""
+def _without_lost_connection(answers: list[Any]) -> list[Any]:
+    """:raises redis.ConnectionError: if it is one of the answers."""
     for answer in answers:
-        if isinstance(answer, OF_ALL_SESSIONS):
+        if isinstance(answer, redis.ConnectionError):
             raise answer
     return answers
