@@ -174,9 +174,9 @@ def with_functions_of_every_kind() -> Agent:
     )
 
 
-def finding_documents() -> Agent:
+def finding_documents(index: str | None = None) -> Agent:
     pipeline = Pipeline()
-    pipeline.add_component("retriever", InMemoryBM25Retriever(InMemoryDocumentStore()))
+    pipeline.add_component("retriever", InMemoryBM25Retriever(InMemoryDocumentStore(index=index)))
     find = PipelineTool(
         pipeline=pipeline,
         input_mapping={"query": ["retriever.query"]},
@@ -233,6 +233,10 @@ def test_warming_up_an_agent_or_making_it_durable_does_not_change_its_fingerprin
     agent.warm_up()
     assert make_durable(agent).definition == before
     assert fingerprint(agent) == before
+
+
+def test_documents_in_another_store_in_memory_are_another_definition() -> None:
+    assert fingerprint(finding_documents("policies")) != fingerprint(finding_documents("claims"))
 
 
 def test_another_tool_prompt_or_toolset_is_another_definition() -> None:

@@ -305,6 +305,11 @@ def test_a_value_of_a_subclass_or_a_number_comes_back_as_the_plain_type_and_its_
     assert lost_type(value).endswith(kind)
 
 
+@pytest.mark.parametrize("unit, text", [("ns", "5 nanoseconds"), ("Y", "5 years")])
+def test_a_time_span_of_numpy_keeps_its_unit(unit: str, text: str) -> None:
+    assert encode_result(np.timedelta64(5, unit)) == (text, True)  # type: ignore[call-overload]
+
+
 def test_what_stands_in_for_a_value_says_so_when_more_is_asked_of_it_than_its_text() -> None:
     stored, named = encode_marked({"order": Order(7)})
     assert named == "tests.test_encoding.Order"

@@ -27,8 +27,9 @@ from agentstate.durable.state.encoding import encode_lossy
 
 _OUR_TOOLS = {memory.__name__, long_term_tools.__name__}
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-# Haystack gives such a store a random index where it is given none.
 _STORE_IN_MEMORY = "haystack.document_stores.in_memory.document_store.InMemoryDocumentStore"
+# Haystack gives such a store an index like this where it is given none.
+_RANDOM_INDEX = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TEMPORARY_FOLDERS = {tempfile.gettempdir(), os.path.realpath(tempfile.gettempdir())}
 # Such a path inside a text ends at a blank, a quote or a bracket. `/var/tmp/x` does not hold the path `/tmp/x`.
 _TEMPORARY_PATH = re.compile(
@@ -41,8 +42,8 @@ def fingerprint(agent: Agent) -> str:
     """SHA-256 over the agent's definition: its `to_dict`, or, where that fails, what can be described of its parts.
 
     It is the same in every process, before and after the agent is warmed up. What differs from process to process is
-    left out: addresses in memory, paths of temporary files, the index of a document store in memory, and the tools that
-    a toolset finds when it is warmed up.
+    left out: addresses in memory, paths of temporary files, the random index of a document store in memory, and the
+    tools that a toolset finds when it is warmed up.
     """
     return sha256(definition_text(agent).encode()).hexdigest()
 
@@ -68,7 +69,9 @@ def canonical_text(definition: Any) -> str:
             if value.get("type") in listing_found_tools and isinstance(value.get("data"), Mapping):
                 items["data"] = {name: item for name, item in items["data"].items() if name != "tools"}
             if value.get("type") == _STORE_IN_MEMORY and isinstance(value.get("init_parameters"), Mapping):
-                items["init_parameters"].pop("index", None)
+                parameters = items["init_parameters"]
+                if _RANDOM_INDEX.fullmatch(str(parameters.get("index"))):
+                    del parameters["index"]
             return items
         if isinstance(value, list | tuple):
             return [canonical(item) for item in value]

@@ -150,14 +150,15 @@ def as_number(value: Any) -> int | float | None:
     """A number or truth value of another library, such as numpy, as Python's own; None for all others.
 
     As text it would be of no use to the next tool, and a false one would count as true. A float may not be equal to a
-    fraction.
+    fraction. To numpy a time span is an integer: without its unit it would be another one.
     """
     try:
-        if isinstance(value, Integral):
+        kind = getattr(getattr(value, "dtype", None), "kind", "")
+        if isinstance(value, Integral) and kind != "m":
             return int(value)
         if isinstance(value, Real) and not isinstance(value, Rational):
             return float(value)
-        if getattr(getattr(value, "dtype", None), "kind", None) == "b" and value.ndim == 0:
+        if kind == "b" and value.ndim == 0:
             return bool(value)
     except Exception:  # noqa: S110 - a value's own code may fail in any way; it still has a text
         pass
