@@ -236,6 +236,9 @@ def test_a_list_in_which_sessions_are_selected_says_that_it_is_not_updated(page:
     ask_at_once(page, "#list")
     expect(note).to_be_visible()
     expect(state).to_have_text("Running")
+    page.set_viewport_size({"width": 1280, "height": 300})  # less than the list takes
+    expect(note).to_be_in_viewport(ratio=1)
+    page.set_viewport_size({"width": 1280, "height": 900})
     tick.uncheck()
     tick.blur()
     ask_at_once(page, "#list")
