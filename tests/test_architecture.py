@@ -143,6 +143,7 @@ def test_a_web_process_imports_neither_haystack_nor_agents() -> None:
     assert loaded(code, "haystack", "agentstate.demo.agents") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["wsgi", "asgi"])
 def test_a_web_process_has_its_views_before_the_first_request_and_never_collects_them(server: str) -> None:
     code = (
@@ -153,6 +154,7 @@ def test_a_web_process_has_its_views_before_the_first_request_and_never_collects
     assert loaded(code, "haystack") == []
 
 
+@pytest.mark.slow
 def test_the_commands_that_run_no_agent_do_not_import_haystack() -> None:
     names = ("agent", "rebuild_search", "up", "update_search")
     modules = ", ".join(f"sessions_app.management.commands.{name}" for name in names)

@@ -33,6 +33,7 @@ def positions(rows: Any) -> list[int]:
     return [row.position for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize("times", [0, 1, 2, 40])
 @pytest.mark.parametrize("limit", [1, 4, 1_000])
@@ -56,6 +57,7 @@ def test_the_newest_of_each_segment_are_found_and_no_others():
     assert not Message.objects.newest_of_each((), 2).exists()
 
 
+@pytest.mark.slow
 class AnyRanges(TestCase):
     @given(
         st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6) | st.none()), max_size=4),

@@ -204,6 +204,7 @@ def test_the_number_of_the_queue_on_a_page_is_no_smaller_than_what_the_page_list
     assert "3+ results" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("oldest_first", [False, True])
 @pytest.mark.parametrize("queue", ["all", "paused", "done"])
 @pytest.mark.parametrize("walked", [1, 4, 100])
@@ -760,6 +761,7 @@ def test_the_date_on_hover_is_written_as_all_dates_of_the_project_are():
         assert "03 May 2025, 11:04:05 CEST" in since_when(at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", ["", *Status.values])
 @pytest.mark.parametrize("phase", Phase.values)
 def test_a_filter_by_phase_finds_the_sessions_that_are_in_it_whatever_their_status(

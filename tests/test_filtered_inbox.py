@@ -109,6 +109,7 @@ def conditions(where: Q) -> list[Condition]:
     return [*(Condition.of(where, matches) for matches in Matches), named]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sessions")
 @pytest.mark.parametrize("where", FILTERS.values(), ids=FILTERS)
 def test_causes_are_those_of_the_sessions_that_match(where: Q) -> None:
@@ -150,6 +151,7 @@ def test_a_session_without_a_cause_is_no_line_by_cause() -> None:
         assert inbox_counts.counts(timezone.now(), condition)["changed"].number == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sessions")
 @pytest.mark.parametrize(
     "query, lines",
@@ -186,6 +188,7 @@ def test_the_lines_are_the_same_for_a_filter_of_few_sessions_and_of_many(
             ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sessions")
 @pytest.mark.parametrize(
     "query, lines",
@@ -299,6 +302,7 @@ def test_the_lines_of_a_person_are_counted_with_any_number_of_sessions(
     assert str(desk.get("/inbox/?customer=Greta").context["number_of_mine"]) == "0"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sessions")
 @pytest.mark.parametrize("where", FILTERS.values(), ids=FILTERS)
 def test_the_lines_of_a_person_are_those_of_their_sessions_that_match(
@@ -420,6 +424,7 @@ def aged() -> Callable[..., Session]:
 AGED = [(50, 50, False), (50, 3, True), (50, 20, True), (20, 20, True), (20, 3, True), (3, 3, True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values",
     [{}, {"tag": "vip"}, {"assignee": "nobody"}, {"agent": "claims", "tag": "vip"}, {"status": "waiting"}],
@@ -619,6 +624,7 @@ def lines_by_phase(sessions: QuerySet[Session]) -> dict[str, Counter[str]]:
     return {phase: +numbers for phase, numbers in lines.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sessions", "paused")
 @pytest.mark.parametrize("status", ["", *Status.values])
 def test_a_phase_leaves_the_lines_of_sessions_that_are_in_it(
@@ -640,6 +646,7 @@ def test_a_phase_leaves_the_lines_of_sessions_that_are_in_it(
         } == expected[phase]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sessions", "paused")
 @pytest.mark.parametrize(
     "query, where",

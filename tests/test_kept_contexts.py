@@ -104,6 +104,7 @@ def to_the_letter(value: Any) -> Any:
     return type(value), value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL_KINDS)
 def test_what_is_kept_is_what_would_be_read(name: str, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """At each step of each sample agent."""

@@ -65,6 +65,7 @@ def test_synthetic_sessions_are_searched_at_once_after_a_command_that_keeps_the_
     assert out.getvalue().endswith(f"over time; {manage} update_search does it now.\n")
 
 
+@pytest.mark.slow
 def test_no_page_and_no_message_names_a_command_as_a_clone_alone_has_it() -> None:
     named = [path for path in (PROJECT / "templates").rglob("*.html") if "manage.py" in path.read_text()]
     for path in [*(PROJECT / "sessions_app").rglob("*.py"), *(PROJECT / "agentstate").rglob("*.py")]:

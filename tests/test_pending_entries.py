@@ -1,5 +1,6 @@
 """What PostgreSQL's indexes of words put aside, whoever fills the list sorts in, and each search reads it."""
 
+import pytest
 from django.db import connection
 
 from tests.databases import connected
@@ -14,6 +15,7 @@ OF_ALL = """
 """
 
 
+@pytest.mark.slow
 def test_no_index_puts_aside_so_much_that_sorting_it_in_holds_up_a_claim_or_the_end_of_a_run(
     new_database, django_db_blocker
 ):

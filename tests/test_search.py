@@ -410,6 +410,7 @@ def test_the_newest_messages_with_several_words_are_found_wherever_they_are(inde
         assert more
 
 
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(
     st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=8), min_size=1, max_size=5),
@@ -449,6 +450,7 @@ def test_titles_and_customers_are_found_by_their_parts_in_any_order(monkeypatch,
     assert titled(str(named.pk)) == {named}
 
 
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
 @given(
     st.lists(st.text("abB1-§ ", max_size=8), min_size=1, max_size=6),
@@ -494,6 +496,7 @@ def test_a_title_or_a_name_is_found_by_any_text_that_it_contains(titles, text, n
             assert set(Session.objects.filter(as_shown)) == expected
 
 
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
 @given(
     st.lists(st.text("abA- \t\x1fßéi", max_size=12), min_size=1, max_size=6),
@@ -1200,6 +1203,7 @@ def full_inbox(index, monkeypatch):
     return failed, waiting
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "beside",
     [

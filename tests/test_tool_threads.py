@@ -444,6 +444,7 @@ def test_at_least_one_function_may_run(most: int) -> None:
         StepThreads(most)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("where", ["in the main thread", "in another thread"])
 @pytest.mark.parametrize("left_open", ["nothing", "atomic", "autocommit off", "BEGIN"])
@@ -596,6 +597,7 @@ def test_a_process_that_was_forked_has_threads_of_its_own() -> None:
     assert in_a_fork(lambda: name_of_thread() == "agentstate-tool")
 
 
+@pytest.mark.slow
 def test_a_process_ends_when_the_call_that_runs_has() -> None:
     code = """
 import threading, time

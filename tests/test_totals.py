@@ -44,6 +44,7 @@ def test_what_is_counted_is_read_as_it_was_and_stored_without_names(totals: dict
     assert not set(text) & set('{>"')
 
 
+@pytest.mark.slow
 @given(ANYTHING)
 def test_totals_of_any_other_shape_are_read_as_they_were_too(totals: dict[str, Any]) -> None:
     assert unpack(pack(totals)) == totals
