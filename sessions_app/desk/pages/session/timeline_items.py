@@ -38,10 +38,12 @@ class MessageItem:
 class EventItem:
     """An event of the audit trail, in one line.
 
+    mark: what the id of its element begins with.
     reason: "" where the step above it says it already.
     """
 
     template: ClassVar[str] = "session/_event.html"
+    mark: ClassVar[str] = "e"
     row: Event
     position: int
     at: datetime
@@ -141,9 +143,13 @@ class DiscardedItem:
 
 @dataclass(slots=True)
 class GapItem:
-    """Time in which nothing happened before the item at ``position``."""
+    """Time in which nothing happened before the item at ``position``.
+
+    mark: what the id of its element begins with.
+    """
 
     template: ClassVar[str] = "session/_idle_gap.html"
+    mark: ClassVar[str] = "g"
     position: int
     seconds: float
 
